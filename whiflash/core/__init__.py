@@ -1,0 +1,1 @@
+"""Records and protocols that every part shares. Needs only numpy."""

@@ -1,0 +1,191 @@
+"""The contracts between the parts. Implementations are injected; nobody imports a sibling."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+
+from whiflash.core.costs import CostCurve
+from whiflash.core.draft import DraftTree
+from whiflash.core.rows import DraftRow, Feedback, Outcome, Prediction, RouteRow
+
+if TYPE_CHECKING:
+    import torch
+
+
+class SequenceCache(Protocol):
+    """Target KV of one sequence: `length` committed positions, and behind them the scratch rows
+    of the last forward until `commit` keeps some of them."""
+
+    @property
+    def length(self) -> int:
+        """Committed tokens (S)."""
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory held now."""
+
+    def commit(self, rows: Sequence[int]) -> None:
+        """Keep scratch rows (indices within this sequence's last `ForwardSegment`, a root-to-node
+        path in order) as positions length, length+1, ...; drop the others. Moving is a bit copy.
+        An empty sequence drops all scratch. Raises ValueError on a row that was not written."""
+
+    def truncate(self, length: int) -> None:
+        """Forget committed positions from `length` on. Drops scratch."""
+
+    def fork(self, length: int) -> SequenceCache:
+        """An independent copy of the first `length` committed positions."""
+
+    def release(self) -> None:
+        """Give the memory back; the cache must not be used afterwards. Idempotent."""
+
+    def check_integrity(self) -> None:
+        """Raises AssertionError if an invariant is broken."""
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardSegment:
+    """Rows of one sequence in one forward: a prefill chunk, a root, a chain or a tree.
+
+    token_ids: int64 [n].
+    parents:   int32 [n], index of the parent row in this segment, -1 for a row that directly
+               follows the committed positions; None means a chain (row i follows row i - 1).
+    num_logits: logits are asked for the last `num_logits` rows (n for a verify, 1 for the last
+               prefill chunk, 0 for the others).
+    A row's position is cache.length + its depth (0 for parent -1).
+    """
+
+    cache: SequenceCache
+    token_ids: npt.NDArray[np.int64]
+    parents: npt.NDArray[np.int32] | None = None
+    num_logits: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardOutput:
+    """logits: [R, V] in the model's dtype and hidden: [R, h] (after the final norm), the asked
+    rows of all segments concatenated in order."""
+
+    logits: torch.Tensor
+    hidden: torch.Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class TargetInfo:
+    """What the plan says about the target. `exactness` is "bitwise" (a row's result does not
+    depend on what is beside it, proven by the load-time self-test) or "epsilon"."""
+
+    name: str
+    architecture: str
+    num_layers: int
+    hidden_size: int
+    vocab_size: int
+    context_limit: int
+    eos_ids: tuple[int, ...]
+    dtype: str
+    device: str
+    attention: str
+    linears: str
+    exactness: str
+    weight_bytes: int
+    cache_bytes_per_token: int
+    fingerprint: str
+    notes: tuple[str, ...] = ()
+
+
+class Target(Protocol):
+    """The verifier's model. One thread uses it."""
+
+    @property
+    def info(self) -> TargetInfo: ...
+
+    @property
+    def verify_curve(self) -> CostCurve:
+        """Milliseconds of one forward over its number of rows, measured at load."""
+
+    def new_cache(self, num_tokens: int) -> SequenceCache:
+        """An empty cache with room for `num_tokens` at first; it grows by doubling."""
+
+    def cache_bytes(self, num_tokens: int) -> int:
+        """Memory that a cache of that many tokens holds, growth included."""
+
+    def forward(self, segments: Sequence[ForwardSegment]) -> ForwardOutput:
+        """Runs all rows in one ragged forward and leaves their K/V as scratch in each cache.
+        A cache may appear in one segment only. Rows never influence each other's segment."""
+
+
+@runtime_checkable
+class Drafter(Protocol):
+    """Guesses tokens. Nothing a drafter does can change the text. One thread uses it."""
+
+    @property
+    def name(self) -> str:
+        """The arm's name."""
+
+    @property
+    def is_free(self) -> bool:
+        """Cheap enough (microseconds) to propose at every root before the arm is chosen."""
+
+    def open(self, sequence_id: int, namespace: str, prompt_ids: npt.NDArray[np.int32],
+             prediction_ids: npt.NDArray[np.int32]) -> None:
+        """A sequence was admitted."""
+
+    def propose(self, rows: Sequence[DraftRow]) -> list[DraftTree]:
+        """One tree per row, in order; an empty tree where there is nothing to propose. The
+        drafter absorbs by itself what it has not yet seen of `row.context`."""
+
+    def matched(self, sequence_id: int) -> int:
+        """Context tokens matched by the last proposal; 0 where that makes no sense."""
+
+    def learn(self, feedback: Sequence[Feedback]) -> None:
+        """What became of earlier proposals."""
+
+    def close(self, sequence_id: int) -> None:
+        """The sequence finished, for whatever reason. Idempotent."""
+
+    def check_integrity(self) -> None: ...
+
+
+class Policy(Protocol):
+    """Chooses arms from signals. It cannot change the text."""
+
+    @property
+    def name(self) -> str: ...
+
+    def predict(self, rows: Sequence[RouteRow]) -> list[Prediction]:
+        """One prediction per row, in order."""
+
+    def observe(self, outcomes: Sequence[Outcome]) -> None:
+        """The rounds that came of the last choice."""
+
+
+class TokenConstraint(Protocol):
+    """A grammar over token ids, for one sequence."""
+
+    def mask(self) -> npt.NDArray[np.bool_] | None:
+        """bool [V], True where the next id is allowed; None where everything is."""
+
+    def advance(self, token_id: int) -> bool:
+        """Consume one id; False (and no change) if the grammar does not allow it."""
+
+    def rollback(self, num_tokens: int) -> None:
+        """Undo the last `num_tokens` advances."""
+
+
+class Tokenizer(Protocol):
+    """What the engine needs of a tokenizer."""
+
+    @property
+    def fingerprint(self) -> str: ...
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of `text`, special tokens in it recognised, none added."""
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        """Text of the ids, special tokens left out."""
+
+    def id_to_token(self, token_id: int) -> str | None: ...

@@ -1,0 +1,109 @@
+"""The records that drafters and policies see of a sequence in a round."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from whiflash.core.draft import DraftTree
+from whiflash.core.signals import Signals
+
+NONE = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class DraftRow:
+    """One sequence that a drafter is asked to draft for.
+
+    context: int32 [S + 1], all ids of the sequence, the root last. A view: do not keep it.
+    max_nodes, max_depth: what the target will verify at most (>= 1).
+    """
+
+    sequence_id: int
+    namespace: str
+    context: npt.NDArray[np.int32]
+    max_nodes: int
+    max_depth: int
+
+
+@dataclass(frozen=True, slots=True)
+class Feedback:
+    """What became of a proposal: scored against the text that came after its root.
+
+    `followed` holds the tokens that the target emitted from the root on, at least as many as
+    were needed to score, fewer if the turn ended. Nodes behind a rejection are censored.
+    `verified` is False for a shadow proposal (scored later, never verified).
+    """
+
+    row: DraftRow
+    tree: DraftTree
+    followed: tuple[int, ...]
+    verified: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RouteRow:
+    """One sequence at its root, as a policy sees it.
+
+    drafts:  proposals that were free to make, by arm (retrieval); an empty tree = nothing found.
+    arms:    eligible arms, `none` always among them.
+    matched: length of the context suffix that retrieval found, in tokens; 0 for none.
+    """
+
+    sequence_id: int
+    namespace: str
+    signals: Signals
+    arms: tuple[str, ...]
+    drafts: Mapping[str, DraftTree]
+    matched: int = 0
+    max_nodes: int = 0
+    context_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """A policy's answer for one row: either `fixed` (arm, budget in nodes), which `assign` only
+    checks, or `survival` per arm: float [k], probability that the j-th most likely node of that
+    arm's draft is accepted (non-increasing), from which `assign` chooses jointly."""
+
+    fixed: tuple[str, int] | None = None
+    survival: Mapping[str, npt.NDArray[np.float64]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What a row does this round: the arm and the most nodes it may verify."""
+
+    arm: str
+    budget: int
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a row's round brought, for learning. `emitted` counts the target's own token.
+
+    `ended`: the round ended the turn (its accepted count is cut short, so it is censored).
+    """
+
+    row: RouteRow
+    choice: Choice
+    drafted: int
+    accepted: int
+    emitted: int
+    ended: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StepCost:
+    """Measured times of one engine step, milliseconds. `tokens` is the forward's row count."""
+
+    tokens: int
+    verify_ms: float
+    draft_ms: Mapping[str, float]
+    total_ms: float
+    emitted: int
+    was_plain: bool
+    was_decode_only: bool
