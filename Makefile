@@ -1,0 +1,52 @@
+# Every target makes and uses .venv by itself; nothing but Python 3.11+ is needed.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+SUITE ?= core
+MINUTES ?= 60
+BIN := .venv/bin
+STAMP := .venv/.made-by-make
+LINTED := whiflash tests
+
+.PHONY: help venv demo test test-gpu check fix bench soak
+
+help:  ## show the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "make: Python 3.11 or newer is needed; set PYTHON=/path/to/python3.11" >&2; exit 2; }
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --upgrade -c constraints.txt pip setuptools
+	$(BIN)/python -m pip install --quiet -c constraints.txt --no-build-isolation -e '.[dev]'
+	@touch $@
+
+venv: $(STAMP)  ## make .venv
+
+demo: $(STAMP)  ## agent sessions with and without drafting, the same text
+	$(BIN)/whiflash demo $(ARGS)
+
+test: $(STAMP)  ## all tests but `soak`, in parts
+	$(BIN)/python tests/parts.py $(ARGS)
+
+test-gpu:  ## tests marked gpu, in the current interpreter, without .venv
+	python3 -m pytest -m gpu -p no:cacheprovider $(ARGS)
+
+check: $(STAMP)  ## format, lint, types, import order, rendered benchmarks; writes nothing
+	$(BIN)/ruff format --check $(LINTED)
+	$(BIN)/ruff check $(LINTED)
+	$(BIN)/lint-imports
+	$(BIN)/python -m whiflash.bench.render --check
+	$(BIN)/mypy
+
+fix: $(STAMP)  ## format, mend what can be mended, render the benchmarks
+	$(BIN)/ruff check --fix $(LINTED)
+	$(BIN)/ruff format $(LINTED)
+	$(BIN)/python -m whiflash.bench.render
+
+bench: $(STAMP)  ## run SUITE=core and render its results
+	$(BIN)/whiflash bench $(SUITE) $(ARGS)
+	$(BIN)/python -m whiflash.bench.render
+
+soak: $(STAMP)  ## random exactness runs for MINUTES=60, resumable
+	$(BIN)/python -m pytest -m soak --timeout=0 -s --soak-minutes=$(MINUTES) $(ARGS)

@@ -1,0 +1,1 @@
+"""Measured comparisons with provenance; `whiflash bench SUITE`."""

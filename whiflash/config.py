@@ -1,0 +1,159 @@
+"""How an engine is set up, and the one list of environment variables."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+
+from whiflash.core.errors import ConfigError
+from whiflash.core.rows import NONE
+
+ENVIRONMENT: Final[Mapping[str, str]] = {
+    "WHIFLASH_CACHE": "folder for converted models and measured costs (default: the user's cache)",
+    "WHIFLASH_THREADS": "CPU threads of the target (default: the physical cores)",
+    "WHIFLASH_TEST_ALL": "tests: 1 turns every skip but `gpu` into a failure",
+}
+"""Every variable that WhiFlash itself reads. Libraries below it (HF_HUB_OFFLINE, OMP_NUM_THREADS,
+CUDA_VISIBLE_DEVICES, ...) keep their own."""
+
+_UNIT_BYTES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12,
+               "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}  # fmt: skip
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]i?)?b?", re.IGNORECASE)
+
+
+def read_environment(name: str) -> str | None:
+    """Value of a listed variable; None where it is unset or empty. KeyError if not listed."""
+    if name not in ENVIRONMENT:
+        raise KeyError(name)
+    return os.environ.get(name) or None
+
+
+def parse_bytes(value: object) -> object:
+    """ "4GiB", "500 MB", "1.5g" or a count of bytes, as bytes. None stays None."""
+    if not isinstance(value, str):
+        return value
+    match = _SIZE.fullmatch(value.strip())
+    if match is None:
+        raise ValueError(f"{value!r} is no size; write 4GiB, 500MB or a count of bytes")
+    return int(float(match[1]) * _UNIT_BYTES[(match[2] or "").lower()])
+
+
+def _as_tuple(value: object) -> object:
+    return (value,) if isinstance(value, str) else value
+
+
+Bytes = Annotated[int, BeforeValidator(parse_bytes)]
+DType = Literal["auto", "float32", "bfloat16", "float64"]
+
+
+class EngineConfig(BaseModel):
+    """Everything that an engine is built from. Frozen; wrong values never get past construction
+    through `load` or `of`, which raise ConfigError in one line."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    model: str = Field("smollm2-135m", min_length=1,
+                       description="built-in name, local folder, GGUF file or hub name")  # fmt: skip
+    device: str = Field("cpu", pattern=r"^(cpu|cuda(:\d+)?)$", description="cpu, cuda or cuda:N")
+    dtype: DType = Field("auto", description="auto measures and picks the fastest")
+    drafters: Annotated[tuple[str, ...], BeforeValidator(_as_tuple)] = Field(
+        ("retrieval",), description='arms beside `none`; ("none",) or () for no drafting'
+    )
+    policy: str = Field("goodput", min_length=1, description="who chooses the arm of a round")
+    memory: Bytes | None = Field(
+        None, ge=2**20, description="bytes for KV caches and indexes; default half of free memory"
+    )
+    context_limit: int | None = Field(
+        None, ge=2, description="most tokens of prompt plus answer; default the model's own"
+    )
+    max_batch: int = Field(32, ge=1, description="sequences in one forward")
+    max_queue: int = Field(256, ge=0, description="requests that may wait")
+    prefill_chunk: int = Field(256, ge=1, description="prompt tokens per forward")
+    max_draft_nodes: int = Field(16, ge=1, le=1024, description="draft nodes per row and round")
+    max_draft_depth: int = Field(16, ge=1, le=256, description="depth of a draft")
+    round_log: Path | None = Field(None, description="zstd JSON-lines file of rounds")
+    chat_template: Path | None = Field(None, description="Jinja file used instead of ours")
+    plain_share: float = Field(0.01, ge=0, le=1, description="share of steps measured plain")
+
+    @model_validator(mode="after")
+    def _check_pairs(self) -> Self:
+        if len(set(self.drafters)) != len(self.drafters):
+            raise ValueError(f"drafters names one arm twice: {', '.join(self.drafters)}")
+        if NONE in self.drafters and len(self.drafters) > 1:
+            raise ValueError(
+                f"drafters {NONE!r} turns drafting off and excludes the other drafters "
+                f"({', '.join(d for d in self.drafters if d != NONE)}); name one or the other"
+            )
+        given = self.model_fields_set
+        if {"max_draft_depth", "max_draft_nodes"} <= given and (
+            self.max_draft_depth > self.max_draft_nodes
+        ):
+            raise ValueError(
+                f"max_draft_depth {self.max_draft_depth} exceeds max_draft_nodes "
+                f"{self.max_draft_nodes}; a chain of that depth cannot fit"
+            )
+        if self.context_limit is not None and self.context_limit < self.max_draft_nodes + 1:
+            raise ValueError(
+                f"context_limit {self.context_limit} leaves no room for max_draft_nodes "
+                f"{self.max_draft_nodes}; raise the first or lower the second"
+            )
+        if self.chat_template is not None and not self.chat_template.is_file():
+            raise ValueError(f"chat_template {self.chat_template} is no file")
+        return self
+
+    @property
+    def arms(self) -> tuple[str, ...]:
+        """Drafting arms without `none`."""
+        return tuple(name for name in self.drafters if name != NONE)
+
+    @classmethod
+    def of(cls, **fields: Any) -> Self:
+        """A config from keyword values; ConfigError in one line where one is wrong."""
+        try:
+            return cls(**fields)
+        except ValidationError as error:
+            raise ConfigError(_one_line(error)) from None
+
+    @classmethod
+    def load(cls, path: Path | str, **overrides: Any) -> Self:
+        """Reads a TOML (`.toml`) or JSON (`.json`) file; `overrides` win over it."""
+        file = Path(path)
+        try:
+            return cls.of(**{**_read_table(file), **overrides})
+        except ConfigError as error:
+            raise ConfigError(f"config {file}: {error}") from None
+
+
+def _read_table(file: Path) -> dict[str, Any]:
+    if file.suffix not in (".toml", ".json"):
+        raise ConfigError("name it .toml or .json")
+    try:
+        text = file.read_text(encoding="utf-8")
+        table = tomllib.loads(text) if file.suffix == ".toml" else json.loads(text)
+    except OSError as error:
+        raise ConfigError(f"cannot read it ({error.strerror})") from None
+    except ValueError as error:
+        raise ConfigError(f"broken {file.suffix[1:].upper()}: {error}") from None
+    if not isinstance(table, dict):
+        raise ConfigError("it must hold one table of options")
+    return table
+
+
+def _one_line(error: ValidationError) -> str:
+    parts = []
+    for item in error.errors(include_url=False):
+        name = ".".join(str(step) for step in item["loc"])
+        if item["type"] == "extra_forbidden":
+            known = ", ".join(EngineConfig.model_fields)
+            parts.append(f"unknown option {name!r} (known: {known})")
+            continue
+        message = item["msg"].removeprefix("Value error, ").replace("\n", " ")
+        parts.append(f"{name}: {message}, got {item['input']!r}" if name else message)
+    return "; ".join(parts)
