@@ -1,0 +1,1 @@
+"""The floor under target and drafters: names, checkpoints, attention, caches, linear layers."""

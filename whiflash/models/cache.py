@@ -1,0 +1,102 @@
+"""The target's KV cache of one sequence: committed positions, then the last forward's scratch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from whiflash.models.slab import Slab
+
+Parents = npt.NDArray[np.int32]
+
+
+class SlabCache:
+    """Implements `core.protocols.SequenceCache` over one slab.
+
+    Position p < length lies in slot p; scratch row i of the last forward in slot length + i, so
+    that committing a chain moves nothing.
+    """
+
+    def __init__(self, slab: Slab) -> None:
+        self._slab: Slab | None = slab
+        self._length = 0
+        self._scratch_parents: Parents = np.zeros(0, np.int32)
+
+    @property
+    def length(self) -> int:
+        return self._length
+
+    @property
+    def num_bytes(self) -> int:
+        return 0 if self._slab is None else self._slab.num_bytes
+
+    @property
+    def num_scratch(self) -> int:
+        """Rows of the last forward that wait for `commit`."""
+        return len(self._scratch_parents)
+
+    @property
+    def slab(self) -> Slab:
+        """The storage. Raises ValueError after `release`."""
+        if self._slab is None:
+            raise ValueError("the cache was released; take a new one with Target.new_cache")
+        return self._slab
+
+    def reserve(self, num_rows: int) -> None:
+        """Drop scratch and make room for the rows of the next forward."""
+        self._scratch_parents = np.zeros(0, np.int32)
+        self.slab.grow(self._length + num_rows)
+
+    def wrote(self, parents: Parents) -> None:
+        """A forward filled the slots behind `length`; row i hangs below row parents[i]."""
+        self._scratch_parents = parents
+
+    def commit(self, rows: Sequence[int]) -> None:
+        path = [int(row) for row in rows]
+        self._check_path(path)
+        slab, first = self.slab, self._length
+        moved = next((i for i, row in enumerate(path) if row != i), len(path))
+        if moved < len(path):
+            slab.move([first + row for row in path[moved:]], first + moved)
+        self._length += len(path)
+        self._scratch_parents = np.zeros(0, np.int32)
+
+    def _check_path(self, path: list[int]) -> None:
+        above = -1
+        for row in path:
+            if not 0 <= row < self.num_scratch:
+                raise ValueError(f"row {row} was not written: {self.num_scratch} scratch rows")
+            if self._scratch_parents[row] != above:
+                raise ValueError(f"row {row} does not follow row {above}: {path} is not a path")
+            above = row
+
+    def truncate(self, length: int) -> None:
+        if not 0 <= length <= self._length:
+            raise ValueError(f"cannot truncate {self._length} positions to {length}")
+        self._length = length
+        self._scratch_parents = np.zeros(0, np.int32)
+
+    def fork(self, length: int) -> SlabCache:
+        if not 0 <= length <= self._length:
+            raise ValueError(f"cannot fork {length} of {self._length} positions")
+        twin = SlabCache(self.slab.clone(length))
+        twin._length = length
+        return twin
+
+    def release(self) -> None:
+        if self._slab is not None:
+            self._slab.release()
+        self._slab = None
+        self._length = 0
+        self._scratch_parents = np.zeros(0, np.int32)
+
+    def check_integrity(self) -> None:
+        if self._slab is None:
+            assert self._length == 0 and self.num_scratch == 0
+            return
+        assert 0 <= self._length
+        assert self._length + self.num_scratch <= self._slab.capacity
+        assert (self._scratch_parents < np.arange(self.num_scratch)).all()
+        assert (self._scratch_parents >= -1).all()

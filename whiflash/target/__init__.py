@@ -1,0 +1,1 @@
+"""The verifier: loading, proving and measuring a model, and its ragged forward."""
