@@ -18,6 +18,7 @@ from whiflash.core.rows import NONE
 ENVIRONMENT: Final[Mapping[str, str]] = {
     "WHIFLASH_CACHE": "folder for converted models and measured costs (default: the user's cache)",
     "WHIFLASH_THREADS": "CPU threads of the target (default: the physical cores)",
+    "WHIFLASH_TRACEBACK": "1 prints the traceback above the one-line error",
     "WHIFLASH_TEST_ALL": "tests: 1 turns every skip but `gpu` into a failure",
 }
 """Every variable that WhiFlash itself reads. Libraries below it (HF_HUB_OFFLINE, OMP_NUM_THREADS,
@@ -59,8 +60,9 @@ class EngineConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    model: str = Field("smollm2-135m", min_length=1,
-                       description="built-in name, local folder, GGUF file or hub name")  # fmt: skip
+    model: str = Field(
+        "smollm2-135m", min_length=1, description="built-in name, local folder or hub name"
+    )
     device: str = Field("cpu", pattern=r"^(cpu|cuda(:\d+)?)$", description="cpu, cuda or cuda:N")
     dtype: DType = Field("auto", description="auto measures and picks the fastest")
     drafters: Annotated[tuple[str, ...], BeforeValidator(_as_tuple)] = Field(

@@ -1,0 +1,91 @@
+"""Suites by name, and the file that a run leaves behind."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Final
+
+from whiflash.bench.provenance import collect
+from whiflash.core.errors import ConfigError
+
+SUITES: Final[dict[str, str]] = {"core": "whiflash.bench.core_suite"}
+"""Name -> module with `run(options) -> SuiteResult`."""
+
+
+@dataclass(frozen=True, slots=True)
+class SuiteOptions:
+    """What a person may choose. `is_quick` runs few short measurements: it shows that the suite
+    works, its figures count for nothing and are marked so."""
+
+    model: str
+    data: Path | None = None
+    is_quick: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of a table. `form` is a format spec for numbers ("" for text)."""
+
+    key: str
+    title: str
+    form: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """One table of a suite; each row maps column keys to values (None: not measured)."""
+
+    name: str
+    title: str
+    note: str
+    columns: tuple[Column, ...]
+    rows: tuple[dict[str, Any], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Highlight:
+    """One line of README's results table, figures already in words."""
+
+    what: str
+    figure: str
+    twin: str
+    setting: str
+
+
+@dataclass(frozen=True, slots=True)
+class SuiteResult:
+    """What a suite measured, with the setting that all its tables share."""
+
+    title: str
+    setting: dict[str, Any]
+    tables: tuple[Table, ...]
+    highlights: tuple[Highlight, ...] = ()
+    plan: dict[str, Any] = field(default_factory=dict)
+
+
+def run_suite(name: str, options: SuiteOptions, folder: Path) -> Path:
+    """Runs a suite and writes `folder`/`name`.json. Raises ConfigError on an unknown name."""
+    if name not in SUITES:
+        raise ConfigError(f"no benchmark suite {name!r}; suites: {', '.join(sorted(SUITES))}")
+    folder.mkdir(parents=True, exist_ok=True)
+    provenance = collect().record()
+    result: SuiteResult = import_module(SUITES[name]).run(options)
+    record = {"suite": name, "quick": options.is_quick, "provenance": provenance}
+    return write_json(folder / f"{name}.json", {**record, **asdict(result)})
+
+
+def write_json(file: Path, record: dict[str, Any]) -> Path:
+    """Writes whole or not at all."""
+    part = file.with_suffix(".part")
+    part.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    return part.replace(file)
+
+
+def read_results(folder: Path) -> Sequence[dict[str, Any]]:
+    """All results of a folder, by suite name."""
+    files = sorted(folder.glob("*.json"))
+    return [json.loads(file.read_text(encoding="utf-8")) for file in files]

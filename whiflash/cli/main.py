@@ -1,0 +1,59 @@
+"""Entry point of `whiflash`: verbs, `--version`, and errors in one line."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from whiflash import __version__
+from whiflash.cli.bench import bench
+from whiflash.cli.errors import exit_status, report
+from whiflash.cli.generate import generate
+from whiflash.cli.plan import plan
+
+app = typer.Typer(
+    name="whiflash",
+    help="Serves a language model faster without changing its text.",
+    no_args_is_help=False,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+app.command()(generate)
+app.command()(plan)
+app.command()(bench)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"whiflash {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="and exit")
+    ] = False,
+) -> None:
+    """Serves a language model faster without changing its text."""
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command line (default `sys.argv`) and returns its exit status: 0, 1 where a
+    comparison failed or we have a fault, 2 where the caller can put something right."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        status = app(args=given or ["--help"], standalone_mode=False)
+    except BaseException as error:  # noqa: BLE001 - the last line of defence, nothing is lost
+        report(error)
+        return exit_status(error)
+    return status if isinstance(status, int) else 0
+
+
+def main() -> None:
+    """Console script."""
+    sys.exit(run())

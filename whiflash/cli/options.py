@@ -1,0 +1,49 @@
+"""Flags that several verbs share, and the records they become."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from whiflash.config import EngineConfig
+from whiflash.core.params import SamplingParams
+
+Model = Annotated[
+    str | None, typer.Option("--model", help="built-in name, folder or hub name [smollm2-135m]")
+]
+Drafter = Annotated[
+    list[str] | None,
+    typer.Option("--drafter", help="an arm; repeat for several; `none` turns drafting off"),
+]
+Policy = Annotated[str | None, typer.Option("--policy", help="who chooses the arm [goodput]")]
+Memory = Annotated[
+    str | None, typer.Option("--memory", help="for the caches, as 4GiB [half of free]")
+]
+DType = Annotated[str | None, typer.Option("--dtype", help="auto, float32, bfloat16, float64")]
+Device = Annotated[str | None, typer.Option("--device", help="cpu, cuda or cuda:N [cpu]")]
+ChatTemplate = Annotated[
+    Path | None, typer.Option("--chat-template", help="Jinja file instead of ours")
+]
+Config = Annotated[
+    Path | None, typer.Option("--config", help="TOML or JSON file of options; flags win over it")
+]
+Json = Annotated[bool, typer.Option("--json", help="one JSON object on standard output")]
+MaxTokens = Annotated[int, typer.Option("--max-tokens", help="most tokens of the answer")]
+Temperature = Annotated[float, typer.Option("--temperature", help="0 is greedy")]
+TopP = Annotated[float, typer.Option("--top-p", help="nucleus, 1 is off")]
+Seed = Annotated[int | None, typer.Option("--seed", help="same seed, same text")]
+
+
+def engine_config(config: Path | None, **flags: Any) -> EngineConfig:
+    """The file (if any) with the given flags over it; a flag that is None was not given."""
+    given = {name: value for name, value in flags.items() if value is not None}
+    return EngineConfig.load(config, **given) if config else EngineConfig.of(**given)
+
+
+def sampling_params(
+    max_tokens: int, temperature: float, top_p: float, seed: int | None
+) -> SamplingParams:
+    """Raises InvalidRequestError on a value out of range."""
+    return SamplingParams(max_tokens=max_tokens, temperature=temperature, top_p=top_p, seed=seed)
