@@ -75,10 +75,18 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What a row does this round: the arm and the most nodes it may verify."""
+    """What a row does this round: the arm and the most nodes it may verify.
+
+    is_fixed: the policy asked for exactly this; trim keeps the budget and prices nothing.
+    survival: float64 [>= budget], non-increasing, the policy's estimate per node rank that the
+              budget was chosen along; trim prices with it instead of the tree's own. None where
+              the draft was not at hand yet.
+    """
 
     arm: str
     budget: int
+    is_fixed: bool = False
+    survival: npt.NDArray[np.float64] | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
