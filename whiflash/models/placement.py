@@ -86,7 +86,7 @@ def disk_errors(folder: Path, variable: str = "WHIFLASH_CACHE") -> Iterator[None
                 f"disk full while writing below {folder}; free some space or set {variable} to "
                 "a folder on another disk"
             ) from error
-        if error.errno in (errno.EACCES, errno.EROFS, errno.EPERM, errno.ENOTDIR):
+        if error.errno in (errno.EACCES, errno.EROFS, errno.EPERM, errno.ENOTDIR, errno.EEXIST):
             raise ModelError(
                 f"cannot write below {folder} ({error.strerror}); set {variable} to a folder that "
                 "is yours"

