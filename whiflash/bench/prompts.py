@@ -212,4 +212,4 @@ def all_prompts() -> Iterator[BenchPrompt]:
         yield _from_user("chat", name, text)
 
 
-KINDS: Final = ("copy", "edit", "tool loop", "JSON lines", "chat")
+KINDS: Final[tuple[str, ...]] = ("copy", "edit", "tool loop", "JSON lines", "chat")

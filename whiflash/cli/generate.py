@@ -11,7 +11,7 @@ import typer
 
 from whiflash.cli import options
 from whiflash.cli.compare import compare
-from whiflash.cli.prompts import read_prompt
+from whiflash.cli.prompts import prompt_ids, read_prompt
 from whiflash.core.params import GenerationRequest, SamplingParams
 from whiflash.core.results import Completion
 
@@ -53,13 +53,13 @@ def generate(
     from whiflash.engine.engine import Engine
 
     with Engine(settings) as engine:
-        prompt_ids = engine.encode_chat(text) if chat else engine.tokenizer.encode(text)
-        completion = _answer(engine, prompt_ids, params, is_quiet=as_json)
+        ids = prompt_ids(engine, text, chat)
+        completion = _answer(engine, ids, params, is_quiet=as_json)
         shown = answer_record(completion)
         status = 0
         if compare_twin:
             seeded = dataclasses.replace(params, seed=completion.seed)
-            comparison = compare(engine, prompt_ids, seeded)
+            comparison = compare(engine, ids, seeded)
             shown["compare"] = comparison.record()
             status = 0 if comparison.is_same_text else 1
             print("\n".join(comparison.lines()), file=sys.stderr)
@@ -68,12 +68,10 @@ def generate(
     return status
 
 
-def _answer(
-    engine: Engine, prompt_ids: list[int], params: SamplingParams, is_quiet: bool
-) -> Completion:
+def _answer(engine: Engine, ids: list[int], params: SamplingParams, is_quiet: bool) -> Completion:
     if is_quiet:
-        return engine.generate(prompt_ids, params).choices[0]
-    ticket = engine.submit(GenerationRequest(tuple(prompt_ids), params))
+        return engine.generate(ids, params).choices[0]
+    ticket = engine.submit(GenerationRequest(tuple(ids), params))
     for delta in ticket.deltas():
         sys.stdout.write(delta.text)
         sys.stdout.flush()

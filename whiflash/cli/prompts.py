@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from whiflash.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from whiflash.engine.engine import Engine
 
 
 def read_prompt(value: str) -> str:
@@ -17,6 +21,17 @@ def read_prompt(value: str) -> str:
     if not text:
         raise ConfigError("the prompt is empty; give --prompt TEXT, @FILE or -")
     return text
+
+
+def prompt_ids(engine: Engine, text: str, is_chat: bool) -> list[int]:
+    """Ids of the prompt; with `is_chat` it becomes a user's message in the model's template."""
+    if is_chat:
+        from whiflash.chat.format import ChatFormat
+
+        override = engine.config.chat_template
+        chat = ChatFormat.for_model(engine.model_folder, engine.model_name, override)
+        text = chat.render([{"role": "user", "content": text}])
+    return engine.tokenizer.encode(text)
 
 
 def _read(value: str) -> str:

@@ -1,0 +1,174 @@
+"""Suite `core`: the embedded engine on one machine, each figure with its twin from the same run."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from whiflash.bench.drafting import measure_drafting
+from whiflash.bench.load import measure_load
+from whiflash.bench.plain import BATCH, PlainResult, measure_plain
+from whiflash.bench.prompts import KINDS, BenchPrompt, all_prompts
+from whiflash.bench.runs import CACHE_STATE, cold_request, encode, run_once
+from whiflash.bench.suite import Highlight, SuiteOptions, SuiteResult, Table
+from whiflash.bench.timing import Ratio
+from whiflash.bench.transformers_twin import LOOKUP_TOKENS, TransformersTwin, faster_dtype
+from whiflash.bench.verify_curve import measure_curve
+from whiflash.core.errors import ConfigError
+from whiflash.engine.engine import Engine
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How often and how long things are measured."""
+
+    num_repeats: int
+    curve_repeats: int
+    load_repeats: int
+    dtype_tokens: int
+    dtype_repeats: int
+    prompts_per_kind: int
+    max_tokens: int | None = None
+
+
+FULL: Final = Effort(2, 15, 3, 32, 2, 3)
+QUICK: Final = Effort(1, 2, 1, 4, 1, 1, 16)
+
+
+def run(options: SuiteOptions) -> SuiteResult:
+    """About ten minutes on two cores; `is_quick` about one."""
+    if options.data is not None:
+        raise ConfigError("the suite core brings its own prompts; leave --data away")
+    effort = QUICK if options.is_quick else FULL
+    prompts = chosen_prompts(effort)
+    with Engine(model=options.model) as engine:
+        encoded = encode(engine, prompts)
+        run_once(engine, cold_request(encoded[0], 8, None))  # what is compiled on first use
+        twins, dtypes = _twins(engine, encoded, effort)
+        note = _arrival_note()
+        _say("no drafting, against transformers")
+        plain = measure_plain(engine, *twins, encoded, effort.num_repeats, note)
+        _say("the verify curve")
+        curve = measure_curve(engine.target, _long_text(encoded), effort.curve_repeats)
+        _say("routed drafting by kind of text")
+        drafting, ratios = measure_drafting(
+            engine, twins[0], prompts, encoded, effort.num_repeats, _drafting_note(twins[0])
+        )
+        _say("drafting under load")
+        load, loaded = _load(engine, prompts, encoded, effort)
+        plan = engine.plan()
+    return SuiteResult(
+        title="the embedded engine on one machine",
+        setting=_setting(options.model, plan, dtypes),
+        tables=(plain.table, curve, drafting, load),
+        highlights=_highlights(plain, drafting, ratios, loaded),
+        plan=plan,
+    )
+
+
+def chosen_prompts(effort: Effort) -> list[BenchPrompt]:
+    """The first prompts of each kind, answers cut to the effort's length."""
+    chosen = []
+    for kind in KINDS:
+        of_kind = [prompt for prompt in all_prompts() if prompt.kind == kind]
+        chosen += of_kind[: effort.prompts_per_kind]
+    limit = effort.max_tokens
+    return [
+        BenchPrompt(p.kind, p.name, p.messages, p.tools, min(p.max_tokens, limit or p.max_tokens))
+        for p in chosen
+    ]
+
+
+def _twins(
+    engine: Engine, encoded: Sequence[tuple[int, ...]], effort: Effort
+) -> tuple[tuple[TransformersTwin, TransformersTwin], dict[str, Any]]:
+    """transformers in its faster dtype, for one row and for a batch."""
+    _say("the faster dtype of transformers")
+    sizes = (effort.dtype_tokens, effort.dtype_repeats)
+    single, single_s = faster_dtype(engine.model_folder, encoded[:1], *sizes)
+    batch, batch_s = faster_dtype(engine.model_folder, encoded[:BATCH], *sizes)
+    if batch.dtype == single.dtype:
+        batch = single
+    return (single, batch), {"batch 1": single_s, f"batch {BATCH}": batch_s}
+
+
+def _load(
+    engine: Engine,
+    prompts: Sequence[BenchPrompt],
+    encoded: Sequence[tuple[int, ...]],
+    effort: Effort,
+) -> tuple[Table, Ratio]:
+    # Every second prompt: all kinds, at most eight.
+    order = list(range(0, len(prompts), 2))[:BATCH]
+    note = f"Greedy, whole runs with prefill. {CACHE_STATE}."
+    picked = [prompts[i] for i in order]
+    return measure_load(engine, picked, [encoded[i] for i in order], effort.load_repeats, note)
+
+
+def _long_text(encoded: Sequence[tuple[int, ...]]) -> list[int]:
+    return [token for ids in encoded for token in ids]
+
+
+def _arrival_note() -> str:
+    return (
+        "Tokens per second of whole calls. At batch 8 the twin runs, whenever it is free, all "
+        "requests that wait as one left-padded `generate` batch."
+    )
+
+
+def _drafting_note(twin: TransformersTwin) -> str:
+    return (
+        "Greedy, one request at a time, whole calls with prefill, three prompts a kind; `routed` "
+        f"is policy goodput over retrieval. Cache state: {CACHE_STATE}. The twin is transformers "
+        f"in {twin.dtype} with and without prompt_lookup_num_tokens={LOOKUP_TOKENS}. `repeated`: "
+        "tokens inside 8-grams seen before in the same answer; `copied`: inside 8-grams of the "
+        "prompt. AL counts plain rounds too."
+    )
+
+
+def _setting(model: str, plan: dict[str, Any], dtypes: dict[str, Any]) -> dict[str, Any]:
+    target = plan["target"]
+    tried = "; ".join(
+        f"{what}: " + ", ".join(f"{dtype} {seconds:.2f} s" for dtype, seconds in times.items())
+        for what, times in dtypes.items()
+    )
+    return {
+        "model": model,
+        "ours": f"{target['dtype']}, {target['attention']} attention, {target['linears']} linears, "
+        f"{target['exactness']}",
+        "transformers' dtypes as tried": tried,
+        "concurrency": "1 where a table does not say otherwise",
+        "cache state": CACHE_STATE,
+    }
+
+
+def _highlights(
+    plain: PlainResult, drafting: Table, ratios: dict[str, Ratio], loaded: Ratio
+) -> tuple[Highlight, ...]:
+    rows = {row["kind"]: row for row in drafting.rows}
+    found = [
+        Highlight("no drafting, one request", f"{plain.single.median:.2f}x",
+                  "transformers `generate`", "greedy"),
+        Highlight(f"no drafting, {BATCH} ragged requests", f"{plain.batched.median:.2f}x",
+                  "`generate` on all that wait", "greedy"),
+    ]  # fmt: skip
+    for kind, ratio in ratios.items():
+        row = rows[kind]
+        same = "same text" if row["same"] else "**not the same text**"
+        found.append(
+            Highlight(f"drafting, {kind}", f"{ratio.median:.2f}x, AL {row['accepted_length']:.2f}",
+                      f"no drafting, {same}", f"greedy, cold, {row['repetition']:.0%} repeated")
+        )  # fmt: skip
+    under_load = Highlight("drafting, 8 mixed requests at once", f"{loaded.median:.2f}x",
+                           "no drafting", "greedy, cold")  # fmt: skip
+    return (*found, under_load)
+
+
+_STARTED: Final = time.perf_counter()
+
+
+def _say(what: str) -> None:
+    print(f"[{time.perf_counter() - _STARTED:5.0f} s] {what}", file=sys.stderr, flush=True)
