@@ -34,7 +34,7 @@ def report(error: BaseException) -> None:
         # Python would complain again when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return
-    if isinstance(error, SystemExit | typer.Exit) and exit_status(error) != INTERRUPTED:
+    if isinstance(error, SystemExit | typer.Exit):
         return
     if read_environment("WHIFLASH_TRACEBACK"):
         traceback.print_exception(error)
@@ -66,7 +66,7 @@ def _message(error: BaseException) -> str:
             return _usage_message(error)
         case OSError():
             return _os_message(error)
-        case KeyboardInterrupt() | typer.Abort() | typer.Exit():
+        case KeyboardInterrupt() | typer.Abort():
             return "interrupted"
         case MemoryError():
             return "out of memory; lower --memory or the context limit, or use a smaller model"

@@ -10,7 +10,7 @@ import typer
 
 from whiflash import __version__
 from whiflash.cli.bench import bench
-from whiflash.cli.errors import exit_status, report
+from whiflash.cli.errors import INTERRUPTED, exit_status, report
 from whiflash.cli.generate import generate
 from whiflash.cli.plan import plan
 
@@ -51,6 +51,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except BaseException as error:  # noqa: BLE001 - the last line of defence, nothing is lost
         report(error)
         return exit_status(error)
+    if status == INTERRUPTED:  # typer turns Ctrl-C into a status
+        report(KeyboardInterrupt())
     return status if isinstance(status, int) else 0
 
 
