@@ -1,0 +1,1 @@
+"""What a run leaves behind for people: logs and, later, metrics."""

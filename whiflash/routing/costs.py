@@ -1,0 +1,143 @@
+"""What a step costs on this machine now: the curve measured at load, corrected online."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from whiflash.core.costs import CostCurve
+from whiflash.core.rows import NONE, StepCost
+from whiflash.routing.linear_cost import LinearCost
+
+MsArray = npt.NDArray[np.float64]
+_MAX_SHIFT = math.log(8.0)
+_REBUILD_DRIFT = 0.005
+
+
+class Costs(Protocol):
+    """What the economics need to know of costs; `CostModel` is the measured one."""
+
+    def verify_table(self, first: int, count: int) -> MsArray:
+        """Milliseconds of a forward of first, first + 1, ... tokens: float64 [count]."""
+
+    def draft_ms(self, arm: str, rows: int) -> float:
+        """Milliseconds of one draft call of `arm` for `rows` rows, affine in rows >= 1."""
+
+    def plain_ms(self, rows: int) -> float:
+        """Milliseconds of a whole plain step of `rows` decode rows."""
+
+
+class CostModel:
+    """Verify, draft and other costs of a step, from the measured curve and every step since.
+
+    The verify curve is multiplied by exp(shift + residual(tokens)): `shift` follows the whole
+    machine (another process, a longer context), the residuals follow single buckets (the points
+    of the curve), interpolated between and slowly forgotten, so that a bucket that is not
+    visited keeps its shape and moves with the others. Each step moves both by at most a few
+    per cent, however slow it was.
+
+    draft: (fixed, per row) milliseconds per arm where known at load. An arm that was never
+    measured counts as free, so that it is tried, and is known after one call.
+    """
+
+    def __init__(
+        self,
+        verify: CostCurve,
+        draft: Mapping[str, tuple[float, float]] | None = None,
+        *,
+        rate: float = 0.06,
+        max_error: float = 0.25,
+    ) -> None:
+        self._curve = verify
+        self._knots = np.array([count for count, _ in verify.points], np.float64)
+        self._residual = np.zeros(len(self._knots))
+        self._shift = 0.0
+        self._rate = rate
+        self._max_error = max_error
+        self._drafts = {arm: LinearCost(*cost) for arm, cost in (draft or {}).items()}
+        self._other = LinearCost()
+        self._base = np.zeros(0)
+        self._table = np.zeros(0)
+        self._drift = 0.0
+        self.num_observed = 0
+
+    def verify_ms(self, tokens: int) -> float:
+        return float(self._upto(tokens)[tokens])
+
+    def verify_table(self, first: int, count: int) -> MsArray:
+        return self._upto(first + count - 1)[first : first + count]
+
+    def draft_ms(self, arm: str, rows: int) -> float:
+        cost = self._drafts.get(arm)
+        return cost.at(rows) if cost is not None else 0.0
+
+    def other_ms(self, rows: int) -> float:
+        """What a step of `rows` decode rows costs beside verify and draft."""
+        return self._other.at(rows)
+
+    def plain_ms(self, rows: int) -> float:
+        return self.verify_ms(rows) + self.other_ms(rows)
+
+    def observe(
+        self, step: StepCost, rows: int, draft_rows: Mapping[str, int] | None = None
+    ) -> None:
+        """Learn from one step of `rows` decode rows; draft_rows: rows that each arm drafted for."""
+        self.num_observed += 1
+        if step.tokens > 0 and step.verify_ms > 0.0:
+            self._correct_verify(step.tokens, step.verify_ms)
+        for arm, ms in step.draft_ms.items():
+            if arm != NONE:
+                fit = self._drafts.setdefault(arm, LinearCost())
+                fit.observe((draft_rows or {}).get(arm, 0), ms)
+        if step.was_decode_only:
+            other = step.total_ms - step.verify_ms - sum(step.draft_ms.values())
+            self._other.observe(rows, max(other, 0.0))
+
+    def _correct_verify(self, tokens: int, ms: float) -> None:
+        error = math.log(ms / max(self.verify_ms(tokens), 1e-6))
+        step = self._rate * max(-self._max_error, min(self._max_error, error))
+        self._shift = max(-_MAX_SHIFT, min(_MAX_SHIFT, self._shift + 0.5 * step))
+        right = int(np.searchsorted(self._knots, tokens))
+        left = max(right - 1, 0)
+        right = min(right, len(self._knots) - 1)
+        span = self._knots[right] - self._knots[left]
+        share = min((tokens - self._knots[left]) / span, 1.0) if span > 0 else 1.0
+        self._residual *= 0.999
+        self._residual[left] += 0.5 * step * (1.0 - share)
+        self._residual[right] += 0.5 * step * share
+        self._drift += abs(step)
+
+    def _upto(self, tokens: int) -> MsArray:
+        if tokens >= len(self._table) or self._drift > _REBUILD_DRIFT:
+            self._rebuild(max(tokens + 1, len(self._base), 64))
+        return self._table
+
+    def _rebuild(self, size: int) -> None:
+        if size > len(self._base):
+            size = max(size, 2 * len(self._base))
+            self._base = np.array([self._curve.at(count) for count in range(size)])
+        counts = np.arange(len(self._base), dtype=np.float64)
+        factor = np.exp(self._shift + np.interp(counts, self._knots, self._residual))
+        # Fewer tokens can always be padded to more, so a dip in the curve is noise.
+        self._table = np.maximum.accumulate(self._base * factor)
+        self._drift = 0.0
+
+    def describe(self) -> dict[str, Any]:
+        """The costs as they stand, for the plan and for export."""
+        return {
+            "verify_ms": {int(k): round(self.verify_ms(int(k)), 3) for k in self._knots},
+            "verify_at_load_ms": {c: round(ms, 3) for c, ms in self._curve.points},
+            "draft_ms": {arm: fit.describe() for arm, fit in sorted(self._drafts.items())},
+            "other_ms": self._other.describe(),
+            "observed": self.num_observed,
+        }
+
+    def check_integrity(self) -> None:
+        table = self._upto(64)
+        assert np.all(np.isfinite(table)), "verify cost is not finite"
+        assert np.all(np.diff(table) >= 0.0), "verify cost falls with tokens"
+        assert all(f.fixed_ms >= -1e-9 and f.per_row_ms >= 0 for f in self._drafts.values())

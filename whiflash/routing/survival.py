@@ -1,0 +1,58 @@
+"""Survival of a draft's nodes, capped by the parent's, in order of likelihood."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from whiflash.core.draft import DraftTree
+
+Survival = npt.NDArray[np.float64]
+
+
+def is_chain(tree: DraftTree) -> bool:
+    """Whether the tree is one path: parents come first, so depth m at node m leaves no branch."""
+    depths = tree.depths
+    return depths.size == 0 or bool(depths[-1] == depths.size)
+
+
+def capped(tree: DraftTree) -> Survival:
+    """float64 [m] in [0, 1]: a node is accepted only if its parent is. NaN counts as 0."""
+    odds = _clean(tree.survival.astype(np.float64))
+    if is_chain(tree):
+        return np.minimum.accumulate(odds, out=odds)
+    below = [1.0, *odds.tolist()]
+    for node, parent in enumerate(tree.parents.tolist()):
+        if below[parent] < below[node + 1]:
+            below[node + 1] = below[parent]
+    return np.array(below[1:])
+
+
+def likeliest_first(odds: Survival) -> npt.NDArray[np.intp]:
+    """Node numbers by falling survival. Among equals the earlier node, so parents come first."""
+    return np.argsort(-odds, kind="stable")
+
+
+def ranked(trees: Sequence[DraftTree]) -> Survival:
+    """float64 [N, K]: capped survival of each tree's nodes by rank, 0 behind the end."""
+    width = max((tree.survival.size for tree in trees), default=0)
+    odds = np.zeros((len(trees), width))
+    branched: list[int] = []
+    for index, tree in enumerate(trees):
+        odds[index, : tree.survival.size] = tree.survival
+        if not is_chain(tree):
+            branched.append(index)
+    _clean(odds)
+    for index in branched:
+        values = capped(trees[index])
+        values.sort()
+        odds[index, : len(values)] = values[::-1]
+    return np.minimum.accumulate(odds, axis=1, out=odds)
+
+
+def _clean(odds: Survival) -> Survival:
+    # fmax first: it turns NaN into 0.
+    np.fmax(odds, 0.0, out=odds)
+    return np.minimum(odds, 1.0, out=odds)
