@@ -24,21 +24,18 @@ class BenchPrompt:
     max_tokens: int = 128
 
 
-_INVENTORY = """[
-  {"sku": "LMP-204", "name": "desk lamp", "price": 39.5, "stock": 14, "tags": ["office", "light"]},
-  {"sku": "CHR-118", "name": "swivel chair", "price": 129.0, "stock": 3, "tags": ["office"]},
-  {"sku": "MAT-077", "name": "yoga mat", "price": 24.9, "stock": 52, "tags": ["sport", "home"]}
-]"""
+_INVENTORY = """{"shop": "north", "items": [
+{"sku": "LMP-204", "name": "desk lamp", "price": 39.5, "stock": 14},
+{"sku": "CHR-118", "name": "swivel chair", "price": 129.0, "stock": 3},
+{"sku": "MAT-077", "name": "yoga mat", "price": 24.9, "stock": 52}]}"""
 _SERVICE = """service: parcel-tracker
 replicas: 3
-image: registry.example/parcel-tracker:1.4.2
+image: parcel-tracker:1.4.2
 environment:
   LOG_LEVEL: info
   QUEUE_NAME: parcels
-  RETRY_LIMIT: "5"
-ports:
-  - 8080
-  - 9090
+  RETRY_LIMIT: 5
+ports: [8080, 9090]
 health:
   path: /healthz
   interval_seconds: 15"""
@@ -47,21 +44,17 @@ Present: Ines, Tomasz, Oluwaseun, Mirja. The group agreed to move the water gaug
 mill, because the present place floods each spring. Tomasz will ask the town for a key to the gate.
 Mirja presented the oxygen readings of March and April; both lie within the usual range. The next
 walk along the river is on 28 May, starting at nine at the stone bridge."""
-_PYTHON = '''def total_price(items, discount):
-    """Sum of the items after the discount."""
+_PYTHON = """def total_price(items, discount):
     total = 0
     for item in items:
-        price = item["price"] * item["count"]
-        total = total + price
-    if discount > 0:
-        total = total - total * discount
-    return round(total, 2)
+        total = total + item["price"] * item["count"]
+    return round(total - total * discount, 2)
 
 
 def print_receipt(items, discount):
     for item in items:
         print(item["name"], item["price"])
-    print("total:", total_price(items, discount))'''
+    print("total:", total_price(items, discount))"""
 _CLASS = """class Queue:
     def __init__(self, limit):
         self.limit = limit
@@ -75,10 +68,7 @@ _CLASS = """class Queue:
     def pop(self):
         if not self.items:
             return None
-        return self.items.pop(0)
-
-    def size(self):
-        return len(self.items)"""
+        return self.items.pop(0)"""
 _JAVASCRIPT = """function formatUser(user) {
   const name = user.first + " " + user.last;
   const city = user.address.city;
@@ -86,35 +76,43 @@ _JAVASCRIPT = """function formatUser(user) {
     return name + " (inactive)";
   }
   return name + ", " + city;
-}
-
-function listUsers(users) {
-  return users.map((user) => formatUser(user)).join("\\n");
 }"""
 
+# A small model follows an example of the same work better than an instruction.
+_COPY_SHOWN = (
+    "Repeat this text:\n\nThe gate opens at seven.\nTickets are sold at the door.",
+    "The gate opens at seven.\nTickets are sold at the door.",
+)
+_EDIT_SHOWN = (
+    "Rename add to plus in this code:\n\ndef add(a, b):\n    return a + b\n\nprint(add(1, 2))",
+    "def plus(a, b):\n    return a + b\n\nprint(plus(1, 2))",
+)
 _COPY = {
-    "inventory": ("Copy this JSON exactly, but change the price of the desk lamp to 45.0. "
-                  "Answer with the JSON only.\n\n" + _INVENTORY, 160),
-    "service": ("Repeat this file exactly, with replicas set to 5. Answer with the file only."
-                "\n\n" + _SERVICE, 110),
-    "minutes": ("Repeat the following text word for word.\n\n" + _MEETING, 128),
-}  # fmt: skip
+    "inventory": (f"Repeat this text:\n\n{_INVENTORY}", 160),
+    "service": (f"Repeat this text:\n\n{_SERVICE}", 110),
+    "minutes": (f"Repeat this text:\n\n{_MEETING}", 128),
+}
 _EDIT = {
-    "rename": ("Rename the function total_price to sum_of_items everywhere in this code. "
-               "Answer with the whole code.\n\n```python\n" + _PYTHON + "\n```", 180),
-    "queue": ("Rename the method push to put in this class and leave everything else as it is. "
-              "Answer with the whole class.\n\n```python\n" + _CLASS + "\n```", 160),
-    "javascript": ("In this code, rename the variable city to town. Answer with the whole code."
-                   "\n\n```javascript\n" + _JAVASCRIPT + "\n```", 140),
-}  # fmt: skip
+    "python": (f"Rename total_price to sum_of_items in this code:\n\n{_PYTHON}", 150),
+    "class": (f"Rename push to put in this code:\n\n{_CLASS}", 140),
+    "javascript": (f"Rename formatUser to showUser in this code:\n\n{_JAVASCRIPT}", 110),
+}
 _LINES = {
-    "events": 'Write twelve JSON lines of log events. Each line has the keys "time", "level", '
-    '"service" and "message", like this:\n'
-    '{"time": "2031-04-02T08:00:00", "level": "info", "service": "billing", "message": "started"}',
-    "people": "Write ten JSON lines that describe people, one object a line, with the keys "
-    '"id", "name", "age", "city". Start with {"id": 1, "name": "Ada", "age": 36, "city": "Leeds"}',
-    "sensors": 'Write twelve JSON lines of sensor readings with the keys "sensor", "unit", '
-    '"value" and "ok", for example {"sensor": "t1", "unit": "C", "value": 21.5, "ok": true}',
+    "events": (
+        "Write a log of twelve events, one JSON object a line.",
+        '{"time": "08:00:00", "level": "info", "service": "billing", "message": "started"}\n'
+        '{"time": "08:00:04", "level": "warning", "service": "mail", "message": "queue is long"}',
+    ),
+    "people": (
+        "Write a list of twelve people, one JSON object a line.",
+        '{"id": 1, "name": "Ada", "age": 36, "city": "Leeds"}\n'
+        '{"id": 2, "name": "Joao", "age": 29, "city": "Porto"}',
+    ),
+    "sensors": (
+        "Write twelve sensor readings, one JSON object a line.",
+        '{"sensor": "t1", "unit": "C", "value": 21.5, "ok": true}\n'
+        '{"sensor": "t2", "unit": "C", "value": 19.0, "ok": true}',
+    ),
 }
 _CHAT = {
     "tea": "How do I make a good cup of green tea? Explain it in a few sentences.",
@@ -173,12 +171,13 @@ _LOOPS: Final = {
         ),
     ),
     "files": _Loop(
-        "Read src/app/main.py, src/app/routes.py, src/app/models.py and src/app/views.py with "
-        "read_file, 200 lines each, as utf-8.",
+        "Read the files src/app/main.py, src/app/routes.py, src/app/models.py and "
+        "src/app/views.py, one after the other, by calling read_file.",
         _tool("read_file", "Read lines", path="string", max_lines="integer", encoding="string"),
         (
             ({"path": "src/app/main.py", "max_lines": 200, "encoding": "utf-8"}, "import routes"),
             ({"path": "src/app/routes.py", "max_lines": 200, "encoding": "utf-8"}, "import models"),
+            ({"path": "src/app/models.py", "max_lines": 200, "encoding": "utf-8"}, "import views"),
         ),
     ),
     "orders": _Loop(
@@ -195,21 +194,26 @@ _LOOPS: Final = {
 }  # fmt: skip
 
 
-def _from_user(kind: str, name: str, text: str, max_tokens: int = 128) -> BenchPrompt:
-    return BenchPrompt(kind, name, ({"role": "user", "content": text},), max_tokens=max_tokens)
+def _user(text: str) -> Message:
+    return {"role": "user", "content": text}
+
+
+def _shown(example: tuple[str, str], text: str) -> tuple[Message, ...]:
+    asked, answered = example
+    return (_user(asked), {"role": "assistant", "content": answered}, _user(text))
 
 
 def all_prompts() -> Iterator[BenchPrompt]:
     """All prompts, kinds in the order of the tables."""
-    for kind, texts in (("copy", _COPY), ("edit", _EDIT)):
+    for kind, example, texts in (("copy", _COPY_SHOWN, _COPY), ("edit", _EDIT_SHOWN, _EDIT)):
         for name, (text, max_tokens) in texts.items():
-            yield _from_user(kind, name, text, max_tokens)
+            yield BenchPrompt(kind, name, _shown(example, text), max_tokens=max_tokens)
     for name, loop in _LOOPS.items():
         yield BenchPrompt("tool loop", name, loop.messages(), (loop.tool,), 96)
-    for name, text in _LINES.items():
-        yield _from_user("JSON lines", name, text)
+    for name, example in _LINES.items():
+        yield BenchPrompt("JSON lines", name, _shown(example, "Go on with ten more lines."))
     for name, text in _CHAT.items():
-        yield _from_user("chat", name, text)
+        yield BenchPrompt("chat", name, (_user(text),))
 
 
 KINDS: Final[tuple[str, ...]] = ("copy", "edit", "tool loop", "JSON lines", "chat")
