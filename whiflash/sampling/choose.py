@@ -24,26 +24,35 @@ from whiflash.sampling.noise import (
 _SLACK = 1e-9
 
 
+@njit(inline="always")
+def _full_block_max(z: FloatRow, start: int, lanes: FloatRow) -> float:
+    """Folds 64 values to one in halves, which vectorises; NaN if there is one."""
+    half = BLOCK_IDS // 2
+    num_nans = np.int64(0)
+    for i in range(half):
+        left, right = z[start + i], z[start + half + i]
+        num_nans += np.int64(left != left) + np.int64(right != right)
+        lanes[i] = max(left, right)
+    while half > 1:
+        half //= 2
+        for i in range(half):
+            lanes[i] = max(lanes[i], lanes[i + half])
+    return np.nan if num_nans else lanes[0]
+
+
 @njit(nogil=True, cache=True)
 def block_maxima(z: FloatRow) -> FloatRow:
     """float64 [ceil(V / 64)], the largest z of each block (NaN where the block holds a NaN)."""
-    num_blocks = (len(z) + BLOCK_IDS - 1) // BLOCK_IDS
-    maxima = np.empty(num_blocks)
+    num_full = len(z) // BLOCK_IDS
+    maxima = np.empty((len(z) + BLOCK_IDS - 1) // BLOCK_IDS)
     lanes = np.empty(BLOCK_IDS)
-    for block in range(num_blocks):
-        start = block * BLOCK_IDS
-        count = min(BLOCK_IDS, len(z) - start)
-        for i in range(BLOCK_IDS):
-            lanes[i] = z[start + i] if i < count else -np.inf
-        has_nan = False
-        for i in range(BLOCK_IDS):
-            has_nan |= lanes[i] != lanes[i]
-        half = BLOCK_IDS // 2
-        while half > 0:
-            for i in range(half):
-                lanes[i] = max(lanes[i], lanes[i + half])
-            half //= 2
-        maxima[block] = np.nan if has_nan else lanes[0]
+    for block in range(num_full):
+        maxima[block] = _full_block_max(z, block * BLOCK_IDS, lanes)
+    if num_full < len(maxima):
+        tail = len(z) - num_full * BLOCK_IDS
+        lanes[:tail] = z[num_full * BLOCK_IDS :]
+        lanes[tail:] = -np.inf
+        maxima[num_full] = _full_block_max(lanes, 0, lanes)
     return maxima
 
 
