@@ -19,6 +19,8 @@ CONTEXT_TOKENS = 128
 PROBE_TOKENS = CONTEXT_TOKENS + PREFILL_ROWS[-1]
 _REPEATS = 5
 _PREFILL_REPEATS = 2
+# On a slow or busy machine fewer repeats must do; every size is timed once whatever it takes.
+_BUDGET_S = 6.0
 _REVALIDATED_ROWS = 8
 # Shared machines drift by half; kernels or a machine that changed show as more.
 _MAX_DRIFT = 2.0
@@ -43,7 +45,7 @@ def agrees(curve: CostCurve, target: LocalTarget, text_ids: Sequence[int]) -> bo
 
 
 def time_forwards(
-    target: LocalTarget, text_ids: Sequence[int], sizes: Sequence[int]
+    target: LocalTarget, text_ids: Sequence[int], sizes: Sequence[int], repeats: int = _REPEATS
 ) -> dict[int, float]:
     """Median milliseconds per number of rows."""
     ids = np.asarray(text_ids, np.int64)
@@ -51,7 +53,10 @@ def time_forwards(
     target.forward([ForwardSegment(cache, ids[:CONTEXT_TOKENS])])
     cache.commit(range(min(CONTEXT_TOKENS, len(ids))))
     samples: dict[int, list[float]] = {size: [] for size in sizes}
-    for turn in range(_REPEATS + 1):
+    deadline = time.monotonic() + _BUDGET_S
+    for turn in range(repeats + 1):
+        if turn > 1 and time.monotonic() > deadline:
+            break
         for size in sizes:
             if size <= VERIFY_ROWS[-1] or turn <= _PREFILL_REPEATS:
                 elapsed = _time_one(target, cache, ids[CONTEXT_TOKENS:], size)

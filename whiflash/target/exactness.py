@@ -169,7 +169,7 @@ def _tree_branches(probe: _Probe) -> bool:
             _take(rows, [leaf]),
             _take(probe.decode(probe.fork(), [ids[0], *draft.path_tokens(leaf)]), [-1]),
         )
-        for leaf in leaves[::3]
+        for leaf in leaves[::5]
     )
 
 
@@ -207,9 +207,9 @@ def _orders(names: list[str]) -> Iterator[list[str]]:
 
 def _prefill_chunks(probe: _Probe) -> bool:
     """Prefill in pieces of other sizes, down to single rows, leaves the same rows and cache."""
-    start = probe.ids[:40]
+    start = probe.ids[:24]
     rows = probe.decode(probe.empty(), start, 1)
-    if not all(_equal(probe.decode(probe.empty(), start, size), rows) for size in (7, 16, 40)):
+    if not all(_equal(probe.decode(probe.empty(), start, size), rows) for size in (7, 16, 24)):
         return False
     long, after = probe.ids[:_CHUNKED], probe.ids[_CHUNKED : _CHUNKED + 2]
     fine, coarse, odd = (probe.empty() for _ in range(3))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import psutil  # type: ignore[import-untyped]
+import psutil
 import torch
 
 from whiflash.core.errors import UnsupportedModelError
