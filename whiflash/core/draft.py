@@ -120,6 +120,20 @@ class DraftTree:
             table[parent].setdefault(int(token), node + 1)
         return table
 
+    def flaw(self) -> str | None:
+        """What is ill-formed about this tree, or None. Cheap: a few vector operations."""
+        count = len(self.tokens)
+        if not count == len(self.parents) == len(self.depths) == len(self.survival):
+            return "its arrays differ in length"
+        if not ((self.parents >= 0) & (self.parents <= np.arange(count))).all():
+            return "a parent does not come before its child"
+        depth_of_row = np.concatenate([np.zeros(1, np.int32), self.depths])
+        if not np.array_equal(self.depths, depth_of_row[self.parents] + 1):
+            return "its depths do not follow from its parents"
+        if not ((self.survival >= 0) & (self.survival <= 1)).all():
+            return "a survival is no probability"
+        return None
+
     def valid_for(self, vocab_size: int) -> DraftTree:
         """Without nodes (and their descendants) whose id the target does not have."""
         return self.keep((self.tokens >= 0) & (self.tokens < vocab_size))

@@ -1,0 +1,83 @@
+"""What the demo prints: text coloured by arm, tool results, the table, the verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from whiflash.cli.demo.passes import PassResult, completion_of
+from whiflash.cli.demo.scenarios import Scenario
+from whiflash.cli.demo.session import StepResult
+from whiflash.core.rows import NONE
+
+_COLOURS = {NONE: "default", "retrieval": "green"}
+_OTHER_COLOURS = ("cyan", "magenta", "yellow", "blue")
+
+
+class DemoScreen:
+    """Prints to `console`. Arms it has no colour for get the next free one."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._colours = dict(_COLOURS)
+        self._scenario: Scenario | None = None
+
+    def heading(self, name: str) -> None:
+        self._console.rule(name)
+
+    def legend(self) -> None:
+        self._console.print(
+            Text.assemble(
+                "Text in ", ("green", "green"), " came out of rounds in which drafts from earlier "
+                "text were accepted, several tokens at a time; plain text is one token a round."
+            )
+        )  # fmt: skip
+
+    def step(self, scenario: Scenario, step: StepResult) -> None:
+        """One generation of a drafting session, with what its calls came to."""
+        if scenario is not self._scenario:
+            self._scenario = scenario
+            self._console.print(f"\n[bold]session: {scenario.name}[/bold]")
+        if step.step == 0:
+            self._console.print(Text("user  ", "bold blue") + Text(step.user))
+        self._console.print(Text("model ", "bold") + self._coloured(step))
+        for outcome in step.outcomes:
+            style = "red" if outcome.is_error else "dim"
+            self._console.print(Text("tool  ", "bold") + Text(outcome.result, style))
+
+    def _coloured(self, step: StepResult) -> Text:
+        text = Text()
+        for segment in completion_of(step).segments:
+            style = self._colour(segment.arm) if segment.accepted else ""
+            text.append(segment.text, style)
+        return text
+
+    def _colour(self, arm: str) -> str:
+        if arm not in self._colours:
+            self._colours[arm] = _OTHER_COLOURS[len(self._colours) % len(_OTHER_COLOURS)]
+        return self._colours[arm]
+
+    def table(self, results: Sequence[PassResult]) -> None:
+        """One line per pass; times are decode only."""
+        table = Table(title="decode only, against the no-draft twin run in alternation")
+        for title in ("pass", "tokens", "rounds", "AL by arm", "decode", "twin", "ratio"):
+            table.add_column(title, justify="left" if title == "pass" else "right")
+        for result in results:
+            table.add_row(
+                result.name,
+                str(result.num_tokens),
+                str(result.num_rounds),
+                ", ".join(
+                    f"{arm} {usage.accepted_length:.2f} x{usage.rounds}"
+                    for arm, usage in sorted(result.arms().items())
+                ),
+                f"{result.decode_ms(True) / 1e3:.2f} s",
+                f"{result.decode_ms(False) / 1e3:.2f} s",
+                f"{result.ratio:.2f}x",
+            )
+        self._console.print(table)
+        num_errors = sum(result.num_errors for result in results)
+        self._console.print(f"tool calls that got an error for a result: {num_errors}")

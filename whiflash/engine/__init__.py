@@ -1,0 +1,1 @@
+"""Sequences, scheduling and the round loop."""

@@ -1,0 +1,267 @@
+"""The round loop: one step admits, chooses, drafts, verifies, commits and emits.
+
+Synchronous and single-threaded; `thread.py` runs it behind a queue, tests step it by hand."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from whiflash.core.errors import EngineClosedError, WhiFlashError
+from whiflash.core.protocols import Drafter, Target, Tokenizer
+from whiflash.core.results import FinishReason
+from whiflash.core.rows import NONE, Outcome, StepCost
+from whiflash.engine.admission import Admission
+from whiflash.engine.counters import Counters
+from whiflash.engine.drafting import Drafting, DraftLimits, RowDraft
+from whiflash.engine.feedback import FeedbackBook
+from whiflash.engine.guard import GuardedDrafter
+from whiflash.engine.intake import Intake
+from whiflash.engine.prefill import PrefillChunk, plan_chunks
+from whiflash.engine.publish import Publisher
+from whiflash.engine.sequence import Sequence, State
+from whiflash.engine.ticket import Ticket
+from whiflash.engine.verify import Verdict, VerifyForward
+from whiflash.routing.router import Router
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class EngineLimits:
+    """Sizes that the loop keeps to; see EngineConfig for their meaning."""
+
+    memory_bytes: int
+    max_batch: int
+    max_queue: int
+    prefill_chunk: int
+    max_draft_nodes: int
+    max_draft_depth: int
+
+
+class EngineCore:
+    """Owns all sequences. Not thread-safe: one thread calls it."""
+
+    def __init__(
+        self,
+        target: Target,
+        tokenizer: Tokenizer,
+        drafters: Mapping[str, Drafter],
+        router: Router,
+        publisher: Publisher,
+        limits: EngineLimits,
+    ) -> None:
+        self._target = target
+        self._drafters = {name: GuardedDrafter(d) for name, d in drafters.items()}
+        self._router = router
+        self._publisher = publisher
+        self._limits = limits
+        info = target.info
+        self.intake = Intake(info, tokenizer, tuple(drafters))
+        self.admission = Admission(
+            target, limits.memory_bytes, limits.max_batch, limits.max_queue, limits.max_draft_nodes
+        )
+        depth_limit = DraftLimits(
+            limits.max_draft_nodes, limits.max_draft_depth, info.context_limit
+        )
+        self.drafting = Drafting(self._drafters, router, depth_limit, info.vocab_size)
+        self.feedback = FeedbackBook()
+        self.counters = Counters()
+        self.running: list[Sequence] = []
+
+    def submit(self, ticket: Ticket) -> list[Sequence]:
+        """Queues one sequence per choice. Raises what the request does wrong, or QueueFullError."""
+        self.intake.check(ticket.request)
+        self.admission.check(ticket.request)
+        created = self.intake.sequences(ticket)
+        self.admission.waiting.extend(created)
+        return created
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self.running or self.admission.waiting)
+
+    def step(self) -> bool:
+        """One round of every running sequence; False if there was nothing to do."""
+        started = time.perf_counter()
+        self._drop_ended()
+        self.running += self.admission.admit(self.running)
+        if not self.running:
+            return False
+        chunks = plan_chunks(self.running, self._limits.prefill_chunk)
+        decoding = [s for s in self.running if s.state is State.DECODE]
+        rows = self.drafting.run(decoding, sum(chunk.num_tokens for chunk in chunks))
+        rows, chunks = self._drop_cancelled(rows, chunks)
+        if not rows and not chunks:
+            return True
+        forward = VerifyForward(self._target, rows, chunks)
+        verdicts = self._judge_all(forward, rows, chunks)
+        self._commit_prefill(chunks)
+        emitted = self._apply(forward, rows, verdicts)
+        self._account(forward, rows, chunks, emitted, started)
+        self.running = [s for s in self.running if not s.is_finished]
+        return True
+
+    def _drop_ended(self) -> None:
+        """Cancelled and overdue sequences leave before anything is spent on them."""
+        now = time.perf_counter()
+        for sequence in [*self.running, *self.admission.waiting]:
+            reason = _end_reason(sequence, now)
+            if reason is not None:
+                self._finish(sequence, reason)
+        self.running = [s for s in self.running if not s.is_finished]
+        waiting = self.admission.waiting
+        for sequence in [s for s in waiting if s.is_finished]:
+            waiting.remove(sequence)
+
+    def _drop_cancelled(
+        self, rows: list[RowDraft], chunks: list[PrefillChunk]
+    ) -> tuple[list[RowDraft], list[PrefillChunk]]:
+        """A caller may leave while its row drafts: the draft is dropped with the row."""
+        for sequence in [row.sequence for row in rows] + [c.sequence for c in chunks]:
+            if sequence.ticket.is_cancelled and not sequence.is_finished:
+                self.counters.cancelled_mid_draft += sequence.state is State.DECODE
+                self._finish(sequence, FinishReason.CANCELLED)
+        self.running = [s for s in self.running if not s.is_finished]
+        return (
+            [row for row in rows if not row.sequence.is_finished],
+            [chunk for chunk in chunks if not chunk.sequence.is_finished],
+        )
+
+    def _judge_all(
+        self, forward: VerifyForward, rows: list[RowDraft], chunks: list[PrefillChunk]
+    ) -> list[Verdict]:
+        verdicts: list[Verdict] = []
+        first_row = 0
+        for row in rows:
+            verdicts.append(forward.judge(row, first_row))
+            first_row += 1 + len(row.tree)
+        for chunk in chunks:
+            if chunk.is_last:
+                verdicts.append(forward.judge_prefill(chunk.sequence, first_row))
+                first_row += 1
+        return verdicts
+
+    def _commit_prefill(self, chunks: list[PrefillChunk]) -> None:
+        for chunk in chunks:
+            sequence = chunk.sequence
+            assert sequence.cache is not None
+            is_last = chunk.is_last
+            sequence.cache.commit(range(chunk.num_tokens))
+            self.counters.prefill_tokens += chunk.num_tokens
+            if is_last:
+                sequence.state = State.DECODE
+
+    def _apply(
+        self, forward: VerifyForward, rows: list[RowDraft], verdicts: list[Verdict]
+    ) -> list[int]:
+        """Commits and emits what each verdict says; tokens emitted per verdict."""
+        drafts = {row.sequence.id: row for row in rows}
+        emitted = [self._apply_one(drafts.get(v.sequence.id), v) for v in verdicts]
+        alive = [v for v in verdicts if not v.sequence.is_finished and self._may_draft(v.sequence)]
+        for verdict, signals in zip(
+            alive, forward.signals([v.last_row for v in alive]), strict=True
+        ):
+            verdict.sequence.signals = signals
+        return emitted
+
+    def _may_draft(self, sequence: Sequence) -> bool:
+        """Signals are only computed for rows that have a choice to make."""
+        return bool(self._drafters) and sequence.request.drafter != NONE
+
+    def _apply_one(self, draft: RowDraft | None, verdict: Verdict) -> int:
+        sequence = verdict.sequence
+        if verdict.acceptance is None:
+            sequence.error = str(verdict.error)
+            self._finish(sequence, FinishReason.ERROR)
+            return 0
+        tokens = verdict.acceptance.tokens
+        emission = sequence.stops.push(tokens)
+        if draft is not None:
+            assert sequence.cache is not None
+            sequence.cache.commit(verdict.acceptance.rows[: emission.num_kept])
+            self.feedback.note(draft)
+            self.counters.note_rejection(draft, verdict.acceptance.accepted)
+        sequence.append(tokens[: emission.num_kept])
+        self._publisher.round(sequence, draft, verdict, emission)
+        if emission.finish_reason is not None:
+            sequence.matched_stop = emission.matched
+            self._finish(sequence, emission.finish_reason)
+        return emission.num_kept
+
+    def _account(
+        self,
+        forward: VerifyForward,
+        rows: list[RowDraft],
+        chunks: list[PrefillChunk],
+        emitted: list[int],
+        started: float,
+    ) -> None:
+        for row in rows:
+            if not row.sequence.is_finished:
+                self._learn(row.sequence)
+        outcomes = [
+            Outcome(row.route, row.choice, len(row.tree), max(count - 1, 0), count,
+                    row.sequence.is_finished)
+            for row, count in zip(rows, emitted, strict=False) if row.route is not None
+        ]  # fmt: skip
+        cost = StepCost(
+            tokens=forward.num_rows,
+            verify_ms=forward.verify_ms,
+            draft_ms=dict(self.drafting.draft_ms),
+            total_ms=1e3 * (time.perf_counter() - started),
+            emitted=sum(emitted[: len(rows)]),
+            was_plain=all(len(row.tree) == 0 for row in rows),
+            was_decode_only=not chunks,
+        )
+        self._router.observe(outcomes, cost)
+        self.counters.note(rows, chunks, cost)
+        self._publisher.log_rounds(rows, emitted, cost)
+
+    def _learn(self, sequence: Sequence) -> None:
+        for arm, feedback in self.feedback.settle(sequence).items():
+            self._drafters[arm].learn(feedback)
+
+    def _finish(self, sequence: Sequence, reason: FinishReason) -> None:
+        sequence.state = State.FINISHED
+        sequence.finish_reason = reason
+        self._learn(sequence)
+        self.feedback.forget(sequence.id)
+        for drafter in self._drafters.values():
+            drafter.close(sequence.id)
+        self._router.forget(sequence.id)
+        if sequence.cache is not None and reason is FinishReason.ERROR:
+            sequence.cache.truncate(0)
+        self.admission.retire(sequence)
+        self._publisher.finish(sequence)
+
+    def close(self, error: WhiFlashError | None = None) -> None:
+        """Ends everything: open requests fail with `error` (default EngineClosedError)."""
+        failure = error or EngineClosedError("the engine was closed before the request finished")
+        for sequence in [*self.running, *self.admission.waiting]:
+            sequence.ticket.fail(failure)
+            self._finish(sequence, FinishReason.CANCELLED)
+        self.running = []
+        self.admission.waiting.clear()
+        self.admission.prefixes.clear()
+
+    def check_integrity(self) -> None:
+        """Tests call it after every scenario."""
+        for sequence in [*self.running, *self.admission.waiting]:
+            sequence.check_integrity()
+        self.admission.check_integrity(self.running)
+        for drafter in self._drafters.values():
+            drafter.check_integrity()
+        if not self.has_work:
+            assert len(self.feedback) == 0, "proposals outlived their sequences"
+
+
+def _end_reason(sequence: Sequence, now: float) -> FinishReason | None:
+    if sequence.ticket.is_cancelled:
+        return FinishReason.CANCELLED
+    deadline = sequence.request.deadline_s
+    if deadline is not None and now - sequence.submitted_s > deadline:
+        return FinishReason.DEADLINE
+    return None

@@ -1,0 +1,52 @@
+"""What the loop has done so far: the plan, metrics and the exactness tests read it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence as Rows
+from dataclasses import dataclass, field
+
+from whiflash.core.rows import StepCost
+from whiflash.engine.drafting import RowDraft
+from whiflash.engine.prefill import PrefillChunk
+
+
+@dataclass(slots=True)
+class Counters:
+    """Totals since start.
+
+    rejected_at: by depth d, rounds in which a draft reached depth d and was rejected there.
+    mixed_steps: forwards with an undrafted row, a row of one node and a row of more at once.
+    mixed_prefill_steps: forwards with prefill rows beside drafted rows.
+    """
+
+    steps: int = 0
+    rounds: int = 0
+    plain_steps: int = 0
+    prefill_tokens: int = 0
+    verified_rows: int = 0
+    emitted_tokens: int = 0
+    tree_rounds: int = 0
+    mixed_steps: int = 0
+    mixed_prefill_steps: int = 0
+    cancelled_mid_draft: int = 0
+    rejected_at: Counter[int] = field(default_factory=Counter)
+    arm_rounds: Counter[str] = field(default_factory=Counter)
+
+    def note(self, rows: Rows[RowDraft], chunks: Rows[PrefillChunk], cost: StepCost) -> None:
+        self.steps += 1
+        self.rounds += len(rows)
+        self.plain_steps += cost.was_plain and bool(rows)
+        self.verified_rows += cost.tokens
+        self.emitted_tokens += cost.emitted
+        sizes = {min(len(row.tree), 2) for row in rows}
+        self.mixed_steps += sizes == {0, 1, 2}
+        self.mixed_prefill_steps += bool(chunks) and bool(sizes - {0})
+        for row in rows:
+            self.tree_rounds += not row.tree.is_chain
+            self.arm_rounds[row.arm] += 1
+
+    def note_rejection(self, draft: RowDraft, accepted: int) -> None:
+        """The verdict of one drafted row: where its path left the draft, if it did."""
+        if accepted < draft.tree.max_depth:
+            self.rejected_at[accepted + 1] += 1

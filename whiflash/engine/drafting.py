@@ -1,0 +1,176 @@
+"""The first half of a round: free proposals, the choice of arms, drafts, trimming."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from collections.abc import Sequence as Rows
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from whiflash.core.draft import DraftTree
+from whiflash.core.protocols import Drafter
+from whiflash.core.rows import NONE, Choice, DraftRow, RouteRow
+from whiflash.engine.sequence import Sequence
+from whiflash.routing.router import Router
+
+_EMPTY = DraftTree.empty()
+
+
+@dataclass(slots=True)
+class RowDraft:
+    """What one sequence does this round. `proposals` are the untrimmed trees by arm."""
+
+    sequence: Sequence
+    choice: Choice
+    tree: DraftTree = _EMPTY
+    route: RouteRow | None = None
+    draft_row: DraftRow | None = None
+    proposals: dict[str, DraftTree] = field(default_factory=dict)
+
+    @property
+    def arm(self) -> str:
+        """What the round came to: a choice whose draft is empty is a plain round."""
+        return self.choice.arm if len(self.tree) else NONE
+
+
+@dataclass(frozen=True, slots=True)
+class DraftLimits:
+    """What the target will verify of one row at most."""
+
+    max_nodes: int
+    max_depth: int
+    context_limit: int
+
+    def of(self, sequence: Sequence) -> tuple[int, int]:
+        """(nodes, depth). A round emits depth + 1 tokens, so a draft may not be as deep as the
+        tokens that are left, nor reach past the context limit."""
+        request = sequence.request
+        nodes = (
+            self.max_nodes if request.max_draft is None else min(self.max_nodes, request.max_draft)
+        )
+        left = request.params.max_tokens - sequence.num_generated
+        depth = min(self.max_depth, left - 1, self.context_limit - sequence.num_ids)
+        return (nodes, depth) if nodes > 0 and depth > 0 else (0, 0)
+
+
+class Drafting:
+    """Runs drafters behind the protocol; in-process and remote ones look the same here."""
+
+    def __init__(
+        self,
+        drafters: Mapping[str, Drafter],
+        router: Router,
+        limits: DraftLimits,
+        vocab_size: int,
+    ) -> None:
+        self._drafters = drafters
+        self._router = router
+        self._limits = limits
+        self._vocab_size = vocab_size
+        self.draft_ms: dict[str, float] = {}
+        self.num_invalid_nodes = 0
+
+    def run(self, sequences: Rows[Sequence], base_rows: int) -> list[RowDraft]:
+        """A RowDraft per decoding sequence. `base_rows`: prefill rows of the same forward."""
+        self.draft_ms = {}
+        rows = [RowDraft(s, Choice(NONE, 0)) for s in sequences]
+        candidates = [row for row in rows if self._prepare(row)]
+        if candidates:
+            self._propose_free(candidates)
+            self._choose(candidates, base_rows + len(rows) - len(candidates))
+            self._propose_chosen(candidates)
+            self._trim(candidates, base_rows + len(rows) - len(candidates))
+        return rows
+
+    def _prepare(self, row: RowDraft) -> bool:
+        sequence = row.sequence
+        if sequence.request.drafter == NONE or not self._drafters:
+            return False
+        nodes, depth = self._limits.of(sequence)
+        row.draft_row = DraftRow(
+            sequence.id, sequence.request.namespace, sequence.ids, nodes, depth
+        )
+        if not sequence.is_draft_open:
+            self._open(sequence)
+        return nodes > 0
+
+    def _open(self, sequence: Sequence) -> None:
+        prediction = np.asarray(sequence.request.prediction_ids, np.int32)
+        for name in self._arms_of(sequence):
+            self._drafters[name].open(
+                sequence.id, sequence.request.namespace, sequence.ids, prediction
+            )
+        sequence.is_draft_open = True
+
+    def _arms_of(self, sequence: Sequence) -> tuple[str, ...]:
+        pinned = sequence.request.drafter
+        return tuple(self._drafters) if pinned is None else (pinned,)
+
+    def _propose_free(self, rows: list[RowDraft]) -> None:
+        for name, drafter in self._drafters.items():
+            if drafter.is_free:
+                self._propose(name, [r for r in rows if name in self._arms_of(r.sequence)])
+
+    def _propose_chosen(self, rows: list[RowDraft]) -> None:
+        for name in self._drafters:
+            self._propose(
+                name, [r for r in rows if r.choice.arm == name and name not in r.proposals]
+            )
+        for row in rows:
+            row.tree = row.proposals.get(row.choice.arm, _EMPTY)
+
+    def _propose(self, name: str, rows: list[RowDraft]) -> None:
+        if not rows:
+            return
+        started = time.perf_counter()
+        asked = [row.draft_row for row in rows if row.draft_row is not None]
+        trees = self._drafters[name].propose(asked)
+        for row, query, tree in zip(rows, asked, trees, strict=True):
+            row.proposals[name] = self._admissible(tree, query)
+        self.draft_ms[name] = self.draft_ms.get(name, 0.0) + 1e3 * (time.perf_counter() - started)
+
+    def _admissible(self, tree: DraftTree, query: DraftRow) -> DraftTree:
+        """Ids the target lacks and nodes over the limits are dropped and counted (llama.cpp
+        #28158: an id equal to the vocabulary size went through unguarded)."""
+        kept = tree.valid_for(self._vocab_size).limited(query.max_nodes, query.max_depth)
+        self.num_invalid_nodes += len(tree) - len(kept)
+        return kept
+
+    def _choose(self, rows: list[RowDraft], base_rows: int) -> None:
+        for row in rows:
+            row.route = self._route_row(row)
+        free = [row for row in rows if row.sequence.request.drafter is None]
+        for row in rows:
+            pinned = row.sequence.request.drafter
+            if pinned is not None and row.draft_row is not None:
+                row.choice = Choice(pinned, row.draft_row.max_nodes)
+        routes = [row.route for row in free if row.route is not None]
+        for row, choice in zip(free, self._router.choose(routes, base_rows), strict=True):
+            row.choice = choice
+
+    def _route_row(self, row: RowDraft) -> RouteRow:
+        sequence, query = row.sequence, row.draft_row
+        assert query is not None
+        assert sequence.signals is not None
+        arms = self._arms_of(sequence)
+        return RouteRow(
+            sequence_id=sequence.id,
+            namespace=sequence.request.namespace,
+            signals=sequence.signals,
+            arms=(NONE, *arms),
+            drafts=dict(row.proposals),
+            matched=max((self._drafters[a].matched(sequence.id) for a in arms), default=0),
+            max_nodes=query.max_nodes,
+            context_tokens=sequence.num_ids,
+        )
+
+    def _trim(self, rows: list[RowDraft], base_rows: int) -> None:
+        free = [row for row in rows if row.sequence.request.drafter is None]
+        pinned_rows = sum(1 + len(row.tree) for row in rows) - sum(1 + len(r.tree) for r in free)
+        trimmed = self._router.trim(
+            [row.tree for row in free], [row.choice for row in free], base_rows + pinned_rows
+        )
+        for row, tree in zip(free, trimmed, strict=True):
+            row.tree = tree

@@ -1,0 +1,165 @@
+"""The embedded engine: `from whiflash import Engine`."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator, Iterator
+from collections.abc import Sequence as Rows
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from whiflash.config import EngineConfig
+from whiflash.core.errors import EngineClosedError, InvalidRequestError, WhiFlashError
+from whiflash.core.params import GenerationRequest, SamplingParams
+from whiflash.core.results import Completion, Delta, Generation
+from whiflash.engine.build import EngineParts, build_parts
+from whiflash.engine.plan import describe
+from whiflash.engine.thread import EngineThread
+from whiflash.engine.ticket import Event, Ticket
+from whiflash.models.tokenizer import HFTokenizer
+
+Prompt = str | Rows[int]
+
+
+class Engine:
+    """One model in this process. Thread-safe; close it, or use it as a context manager.
+
+    `overrides` are fields of EngineConfig. Raises ConfigError, ModelError or
+    UnsupportedModelError when it cannot be built.
+
+        with Engine() as engine:
+            print(engine.generate("Hello", SamplingParams(max_tokens=20)).text)
+    """
+
+    def __init__(self, config: EngineConfig | None = None, **overrides: Any) -> None:
+        given = config.model_dump(exclude_unset=True) if config is not None else {}
+        self._parts: EngineParts = build_parts(EngineConfig.of(**{**given, **overrides}))
+        self._thread = EngineThread(self._parts.core)
+        self._is_closed = False
+
+    @property
+    def config(self) -> EngineConfig:
+        return self._parts.config
+
+    @property
+    def tokenizer(self) -> HFTokenizer:
+        return self._parts.tokenizer
+
+    @property
+    def model_folder(self) -> Path:
+        """Where the model's files lie; chat templates are looked up there."""
+        return self._parts.folder
+
+    @property
+    def model_name(self) -> str:
+        return self._parts.config.model
+
+    def plan(self) -> dict[str, Any]:
+        """What was resolved at start, as JSON-able values: target, arms, policy, limits, costs."""
+        return describe(self._parts)
+
+    def request(
+        self, prompt: Prompt, params: SamplingParams | None = None, **fields: Any
+    ) -> GenerationRequest:
+        """A request from text or ids. `fields` are GenerationRequest's, and `prediction` as text.
+        Raises InvalidRequestError on unknown fields."""
+        prediction = fields.pop("prediction", None)
+        if prediction is not None:
+            fields["prediction_ids"] = tuple(self.tokenizer.encode(prediction))
+        ids = self.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt
+        try:
+            return GenerationRequest(tuple(ids), params or SamplingParams(), **fields)
+        except TypeError as error:
+            raise InvalidRequestError(f"unknown request field: {error}") from None
+
+    def submit(self, request: GenerationRequest) -> Ticket:
+        """Queues a request; its errors arrive through the ticket."""
+        ticket = Ticket(request, _seed_of(request))
+        self._thread.submit(ticket)
+        return ticket
+
+    def generate(
+        self, prompt: Prompt, params: SamplingParams | None = None, **fields: Any
+    ) -> Generation:
+        """Blocks until the answer is complete. Raises the request's WhiFlashError."""
+        return self.submit(self.request(prompt, params, **fields)).result()
+
+    def generate_batch(
+        self, prompts: Rows[Prompt], params: SamplingParams | None = None, **fields: Any
+    ) -> list[Generation]:
+        """Runs all prompts together; results in the order of the prompts."""
+        tickets = [self.submit(self.request(prompt, params, **fields)) for prompt in prompts]
+        return [ticket.result() for ticket in tickets]
+
+    def stream(
+        self, prompt: Prompt, params: SamplingParams | None = None, **fields: Any
+    ) -> Iterator[Delta]:
+        """Deltas as rounds finish. Closing the iterator early cancels the request."""
+        ticket = self.submit(self.request(prompt, params, **fields))
+        try:
+            yield from ticket.deltas()
+        finally:
+            ticket.cancel()
+
+    async def agenerate(
+        self, prompt: Prompt, params: SamplingParams | None = None, **fields: Any
+    ) -> Generation:
+        """As `generate`; cancelling the task cancels the request."""
+        request = self.request(prompt, params, **fields)
+        choices = [e async for e in self._events(request) if isinstance(e, Completion)]
+        return Generation(request.prompt_ids, tuple(sorted(choices, key=lambda c: c.index)))
+
+    async def astream(
+        self, prompt: Prompt, params: SamplingParams | None = None, **fields: Any
+    ) -> AsyncIterator[Delta]:
+        """As `stream`."""
+        async for event in self._events(self.request(prompt, params, **fields)):
+            if isinstance(event, Delta):
+                yield event
+
+    async def _events(self, request: GenerationRequest) -> AsyncIterator[Delta | Completion]:
+        loop = asyncio.get_running_loop()
+        inbox: asyncio.Queue[Event] = asyncio.Queue()
+
+        def sink(event: Event) -> None:
+            loop.call_soon_threadsafe(inbox.put_nowait, event)
+
+        ticket = Ticket(request, _seed_of(request), sink)
+        self._thread.submit(ticket)
+        open_choices = request.params.n
+        try:
+            while open_choices:
+                event = await inbox.get()
+                if isinstance(event, WhiFlashError):
+                    raise event
+                open_choices -= isinstance(event, Completion)
+                yield event
+        finally:
+            ticket.cancel()
+
+    def close(self) -> None:
+        """Fails what is still open and frees the memory. Idempotent."""
+        if not self._is_closed:
+            self._is_closed = True
+            self._thread.close()
+            self._parts.close()
+
+    def __enter__(self) -> Self:
+        if self._is_closed:
+            raise EngineClosedError("the engine is closed; make a new one")
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _seed_of(request: GenerationRequest) -> int:
+    seed = request.params.seed
+    return secrets.randbits(128) if seed is None else seed

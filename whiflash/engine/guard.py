@@ -1,0 +1,80 @@
+"""A drafter may fail at any time; that costs speed, never the text or another request."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from collections.abc import Sequence as Rows
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from whiflash.core.draft import DraftTree
+from whiflash.core.protocols import Drafter
+from whiflash.core.rows import DraftRow, Feedback
+
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
+MAX_LOGGED_FAILURES = 10
+
+
+class GuardedDrafter:
+    """Implements Drafter around another one. Failures are logged (the first ones with their
+    traceback), counted, and answered with "nothing to propose"."""
+
+    def __init__(self, drafter: Drafter) -> None:
+        self._drafter = drafter
+        self.name = drafter.name
+        self.is_free = drafter.is_free
+        self.num_failures = 0
+
+    def open(
+        self,
+        sequence_id: int,
+        namespace: str,
+        prompt_ids: npt.NDArray[np.int32],
+        prediction_ids: npt.NDArray[np.int32],
+    ) -> None:
+        self._try(
+            lambda: self._drafter.open(sequence_id, namespace, prompt_ids, prediction_ids), None
+        )
+
+    def propose(self, rows: Rows[DraftRow]) -> list[DraftTree]:
+        nothing = [DraftTree.empty()] * len(rows)
+        trees = self._try(lambda: self._drafter.propose(rows), nothing)
+        if len(trees) != len(rows):
+            self._note(f"proposed {len(trees)} trees for {len(rows)} rows")
+            return nothing
+        return [self._sound(tree) for tree in trees]
+
+    def _sound(self, tree: DraftTree) -> DraftTree:
+        flaw = tree.flaw()
+        if flaw is None:
+            return tree
+        self._note(f"proposed an ill-formed tree: {flaw}")
+        return DraftTree.empty()
+
+    def matched(self, sequence_id: int) -> int:
+        return self._try(lambda: self._drafter.matched(sequence_id), 0)
+
+    def learn(self, feedback: Rows[Feedback]) -> None:
+        self._try(lambda: self._drafter.learn(feedback), None)
+
+    def close(self, sequence_id: int) -> None:
+        self._try(lambda: self._drafter.close(sequence_id), None)
+
+    def check_integrity(self) -> None:
+        self._drafter.check_integrity()
+
+    def _try(self, call: Callable[[], T], otherwise: T) -> T:
+        try:
+            return call()
+        except Exception as error:  # noqa: BLE001 - whatever a drafter raises, the text goes on
+            self._note(repr(error), has_traceback=True)
+            return otherwise
+
+    def _note(self, what: str, has_traceback: bool = False) -> None:
+        self.num_failures += 1
+        if self.num_failures <= MAX_LOGGED_FAILURES:
+            logger.error("drafter %s failed: %s", self.name, what, exc_info=has_traceback)

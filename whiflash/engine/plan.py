@@ -1,0 +1,34 @@
+"""The resolved plan: what was decided at start and what was measured, for people and programs."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+from whiflash import __version__
+from whiflash.core.rows import NONE
+from whiflash.models.sources import cache_folder
+
+if TYPE_CHECKING:
+    from whiflash.engine.build import EngineParts
+
+
+def describe(parts: EngineParts) -> dict[str, Any]:
+    """JSON-able. Live values (price, shares, counters) are a snapshot."""
+    core, config = parts.core, parts.config
+    return {
+        "version": __version__,
+        "model": config.model,
+        "model_folder": str(parts.folder),
+        "cache_folder": str(cache_folder()),
+        "target": dataclasses.asdict(parts.target.info),
+        "verify_curve_ms": {str(n): round(ms, 3) for n, ms in parts.target.verify_curve.points},
+        "arms": [NONE, *parts.drafters],
+        "policy": config.policy,
+        "store": "memory",
+        "limits": dataclasses.asdict(parts.limits),
+        "tokenizer_fingerprint": parts.tokenizer.fingerprint,
+        "routing": parts.router.snapshot(),
+        "counters": dataclasses.asdict(core.counters),
+        "prefix_hits": core.admission.num_prefix_hits,
+    }

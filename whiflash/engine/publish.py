@@ -1,0 +1,155 @@
+"""What a round and a finished turn leave behind: usage, deltas, completions, logs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence as Rows
+
+from whiflash.core.results import Completion, Delta, FinishReason, Segment
+from whiflash.core.rows import NONE, StepCost
+from whiflash.core.usage import ArmUsage
+from whiflash.engine.drafting import RowDraft
+from whiflash.engine.sequence import Sequence
+from whiflash.engine.verify import Verdict
+from whiflash.obs.round_log import RoundLog
+from whiflash.sampling.stops import Emission
+from whiflash.trajectories.log import TrajectoryLog
+from whiflash.trajectories.record import TrajectoryRecord
+
+
+class Publisher:
+    """Hands results to tickets, finished turns to the trajectory log, rounds to the round log."""
+
+    def __init__(
+        self, model_label: str, trajectories: TrajectoryLog | None, rounds: RoundLog | None
+    ) -> None:
+        self._model_label = model_label
+        self._trajectories = trajectories
+        self._rounds = rounds
+
+    def round(
+        self, sequence: Sequence, draft: RowDraft | None, verdict: Verdict, emission: Emission
+    ) -> None:
+        """After the kept tokens were appended to the sequence. `draft` is None for the first
+        token of an answer, which prefill brings."""
+        acceptance = verdict.acceptance
+        assert acceptance is not None
+        kept = acceptance.tokens[: emission.num_kept]
+        accepted = min(acceptance.accepted, emission.num_kept)
+        arm = NONE if draft is None else draft.arm
+        self._count_times(sequence)
+        if draft is not None:
+            sequence.usage.rounds += 1
+            _count_round(sequence.usage.arm(arm), draft, acceptance.accepted,
+                         len(acceptance.tokens), emission)  # fmt: skip
+        logprobs = verdict.logprobs[: emission.num_kept]
+        sequence.usage.completion_tokens += emission.num_kept
+        sequence.logprobs += logprobs
+        sequence.segments.append(Segment(arm, kept, emission.text, accepted))
+        sequence.ticket.emit(
+            Delta(sequence.index, kept, emission.text, arm, accepted, logprobs,
+                  emission.finish_reason)
+        )  # fmt: skip
+
+    @staticmethod
+    def _count_times(sequence: Sequence) -> None:
+        now = time.perf_counter()
+        if sequence.first_token_s == 0.0:
+            sequence.first_token_s = now
+            sequence.usage.prefill_ms = 1e3 * (now - sequence.admitted_s)
+        sequence.usage.decode_ms = 1e3 * (now - sequence.first_token_s)
+
+    def finish(self, sequence: Sequence) -> None:
+        """The turn ended: its trajectory is logged, its completion handed over."""
+        assert sequence.finish_reason is not None
+        self._let_out(sequence, sequence.finish_reason)
+        self._store(sequence)
+        sequence.ticket.complete(
+            Completion(
+                index=sequence.index,
+                text="".join(segment.text for segment in sequence.segments),
+                token_ids=tuple(sequence.generated.tolist()),
+                finish_reason=sequence.finish_reason,
+                usage=sequence.usage,
+                seed=sequence.ticket.seed,
+                logprobs=tuple(sequence.logprobs),
+                segments=tuple(sequence.segments),
+                error=sequence.error,
+                matched_stop=sequence.matched_stop,
+            )
+        )
+
+    @staticmethod
+    def _let_out(sequence: Sequence, reason: FinishReason) -> None:
+        """Text that was withheld when the turn was ended from outside."""
+        if reason in (FinishReason.STOP, FinishReason.LENGTH):
+            return
+        text = sequence.stops.flush()
+        sequence.segments.append(Segment(NONE, (), text, 0))
+        sequence.ticket.emit(Delta(sequence.index, (), text, NONE, 0, (), reason))
+
+    def _store(self, sequence: Sequence) -> None:
+        """Only what the target emitted and the client was given, and only of sound turns."""
+        is_sound = sequence.finish_reason in (FinishReason.STOP, FinishReason.LENGTH)
+        if self._trajectories is None or not sequence.request.store or not is_sound:
+            return
+        self._trajectories.append(
+            TrajectoryRecord(
+                namespace=sequence.request.namespace,
+                run_id=sequence.request.run_id,
+                tokens=sequence.generated.copy(),
+                model_label=self._model_label,
+                finish_reason=str(sequence.finish_reason),
+            )
+        )
+
+    def log_rounds(self, rows: Rows[RowDraft], emitted: Rows[int], cost: StepCost) -> None:
+        """One line per sequence-round; never text or ids."""
+        if self._rounds is None:
+            return
+        for row, count in zip(rows, emitted, strict=False):
+            signals = row.route.signals if row.route is not None else None
+            self._rounds.write(
+                {
+                    "sequence": row.sequence.id,
+                    "arm": row.arm,
+                    "entropy": signals.entropy if signals else None,
+                    "margin": signals.margin if signals else None,
+                    "matched": row.route.matched if row.route else 0,
+                    "drafted": len(row.tree),
+                    "proposed": {arm: len(tree) for arm, tree in row.proposals.items()},
+                    "emitted": count,
+                    "ended": row.sequence.is_finished,
+                    "rows": cost.tokens,
+                    "batch": len(rows),
+                    "verify_ms": round(cost.verify_ms, 3),
+                    "draft_ms": {arm: round(ms, 4) for arm, ms in cost.draft_ms.items()},
+                    "total_ms": round(cost.total_ms, 3),
+                }
+            )
+
+    def close(self) -> None:
+        if self._rounds is not None:
+            self._rounds.close()
+
+
+def _count_round(
+    usage: ArmUsage, draft: RowDraft, accepted: int, num_tokens: int, emission: Emission
+) -> None:
+    usage.drafted += len(draft.tree)
+    if emission.finish_reason is not None:
+        usage.ending_rounds += 1
+        usage.ending_emitted += emission.num_kept
+        usage.discarded += num_tokens - emission.num_kept
+        return
+    usage.rounds += 1
+    usage.emitted += emission.num_kept
+    usage.accepted += accepted
+    _add_ones(usage.drafted_at, draft.tree.max_depth)
+    _add_ones(usage.accepted_at, accepted)
+
+
+def _add_ones(counts: list[int], depth: int) -> None:
+    counts.extend([0] * (depth - len(counts)))
+    for position in range(depth):
+        counts[position] += 1

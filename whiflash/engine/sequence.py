@@ -1,0 +1,114 @@
+"""One choice of one request, from the waiting queue to its last token."""
+
+from __future__ import annotations
+
+import time
+from enum import Enum
+
+import numpy as np
+import numpy.typing as npt
+
+from whiflash.core.params import GenerationRequest
+from whiflash.core.protocols import SequenceCache
+from whiflash.core.results import FinishReason, Segment, TokenLogprob
+from whiflash.core.signals import Signals
+from whiflash.core.usage import Usage
+from whiflash.engine.ticket import Ticket
+from whiflash.sampling.sampler import SequenceSampler
+from whiflash.sampling.stops import StopChecker
+
+
+class State(Enum):
+    """Where a sequence stands; `choose`, `draft` and `verify` happen inside one step."""
+
+    WAITING = "waiting"
+    PREFILL = "prefill"
+    DECODE = "decode"
+    FINISHED = "finished"
+
+
+class Sequence:
+    """State of a choice. Invariant while decoding: cache.length == len(ids) - 1, the root being
+    the last id."""
+
+    def __init__(
+        self,
+        sequence_id: int,
+        request: GenerationRequest,
+        index: int,
+        ticket: Ticket,
+        sampler: SequenceSampler,
+        stops: StopChecker,
+    ) -> None:
+        self.id = sequence_id
+        self.request = request
+        self.index = index
+        self.ticket = ticket
+        self.sampler = sampler
+        self.stops = stops
+        self.state = State.WAITING
+        self.cache: SequenceCache | None = None
+        self.reserved_bytes = 0
+        self.signals: Signals | None = None
+        self.is_cancelled = False
+        self.is_draft_open = False
+        self.usage = Usage(prompt_tokens=len(request.prompt_ids))
+        self.logprobs: list[TokenLogprob] = []
+        self.segments: list[Segment] = []
+        self.finish_reason: FinishReason | None = None
+        self.error: str | None = None
+        self.matched_stop: str | int | None = None
+        self.submitted_s = time.perf_counter()
+        self.admitted_s = 0.0
+        self.first_token_s = 0.0
+        self.num_prompt = len(request.prompt_ids)
+        prefix = (*request.prompt_ids, *request.forced_ids)
+        self._num_ids = len(prefix)
+        self._ids = np.empty(max(2 * len(prefix), 64), np.int32)
+        self._ids[: len(prefix)] = prefix
+
+    @property
+    def ids(self) -> npt.NDArray[np.int32]:
+        """int32 [prompt + generated], the root last. A view that stays valid as ids are added."""
+        return self._ids[: self._num_ids]
+
+    @property
+    def generated(self) -> npt.NDArray[np.int32]:
+        return self._ids[self.num_prompt : self._num_ids]
+
+    @property
+    def num_generated(self) -> int:
+        return self._num_ids - self.num_prompt
+
+    @property
+    def num_ids(self) -> int:
+        return self._num_ids
+
+    @property
+    def is_finished(self) -> bool:
+        return self.state is State.FINISHED
+
+    @property
+    def pending_prefill(self) -> npt.NDArray[np.int32]:
+        """Prompt ids whose KV does not exist yet."""
+        assert self.cache is not None
+        return self._ids[self.cache.length : self._num_ids]
+
+    def append(self, tokens: tuple[int, ...]) -> None:
+        needed = self._num_ids + len(tokens)
+        if needed > len(self._ids):
+            grown = np.empty(max(2 * len(self._ids), needed), np.int32)
+            grown[: self._num_ids] = self.ids
+            self._ids = grown  # the old array lives on in the views that others hold
+        self._ids[self._num_ids : needed] = tokens
+        self._num_ids = needed
+
+    def check_integrity(self) -> None:
+        if self.state is State.DECODE:
+            assert self.cache is not None
+            assert self.cache.length == self.num_ids - 1, (self.cache.length, self.num_ids)
+        if self.state in (State.WAITING, State.FINISHED):
+            assert self.cache is None
+        if self.cache is not None:
+            self.cache.check_integrity()
+            assert self.cache.num_bytes <= self.reserved_bytes, f"cache of {self.cache.num_bytes} bytes outgrew {self.reserved_bytes}"

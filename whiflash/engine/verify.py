@@ -1,0 +1,130 @@
+"""The second half of a round: one ragged forward, then acceptance row by row."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence as Rows
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from whiflash.core.draft import DraftTree
+from whiflash.core.errors import InvalidRequestError, NumericsError, WhiFlashError
+from whiflash.core.protocols import ForwardSegment, Target
+from whiflash.core.results import TokenLogprob
+from whiflash.core.signals import Signals
+from whiflash.engine.drafting import RowDraft
+from whiflash.engine.prefill import PrefillChunk
+from whiflash.engine.sequence import Sequence
+from whiflash.sampling.acceptance import Acceptance, walk
+from whiflash.sampling.sampler import greedy_tokens, token_logprob
+
+_EMPTY = DraftTree.empty()
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the target says of one row: accepted path and emitted tokens, or an error.
+
+    last_row: row of the forward's logits that the last token was taken from.
+    """
+
+    sequence: Sequence
+    acceptance: Acceptance | None
+    logprobs: tuple[TokenLogprob, ...] = ()
+    last_row: int = 0
+    error: WhiFlashError | None = None
+
+
+class VerifyForward:
+    """One forward of all rows. Logits live only as long as this object."""
+
+    def __init__(self, target: Target, rows: Rows[RowDraft], chunks: Rows[PrefillChunk]) -> None:
+        segments = [_segment(row) for row in rows] + [chunk.segment() for chunk in chunks]
+        started = time.perf_counter()
+        output = target.forward(segments)
+        self._logits = output.logits
+        self.num_rows = sum(len(segment.token_ids) for segment in segments)
+        has_greedy = any(s.sampler.is_plain_greedy for s in _asked(rows, chunks))
+        self._greedy_ids = _greedy_or_none(self._logits) if has_greedy else None
+        self.verify_ms = 1e3 * (time.perf_counter() - started)
+
+    def judge(self, row: RowDraft, first_row: int) -> Verdict:
+        """`first_row`: where this sequence's rows begin in the logits."""
+        return self._judge(row.sequence, row.tree, first_row)
+
+    def judge_prefill(self, sequence: Sequence, first_row: int) -> Verdict:
+        """The first token of an answer, from the last prompt row."""
+        return self._judge(sequence, _EMPTY, first_row)
+
+    def _judge(self, sequence: Sequence, tree: DraftTree, first_row: int) -> Verdict:
+        generated = sequence.generated.tolist()
+
+        def choose(row: int, path_tokens: Rows[int]) -> int:
+            return self._sample(sequence, first_row + row, [*generated, *path_tokens])
+
+        try:
+            acceptance = walk(tree, choose)
+        except (NumericsError, InvalidRequestError) as error:
+            return Verdict(sequence, None, error=error)
+        return Verdict(
+            sequence,
+            acceptance,
+            self._logprobs(sequence, acceptance, first_row),
+            first_row + acceptance.rows[-1],
+        )
+
+    def _sample(self, sequence: Sequence, row: int, generated: list[int]) -> int:
+        if self._greedy_ids is not None and sequence.sampler.is_plain_greedy:
+            return self._greedy_ids[row]
+        return sequence.sampler.sample(self._logits[row], generated)
+
+    def _logprobs(
+        self, sequence: Sequence, acceptance: Acceptance, first_row: int
+    ) -> tuple[TokenLogprob, ...]:
+        count = sequence.request.params.logprobs
+        if count is None:
+            return ()
+        return tuple(
+            token_logprob(self._logits[first_row + row], token, count)
+            for row, token in zip(acceptance.rows, acceptance.tokens, strict=True)
+        )
+
+    def signals(self, rows: list[int]) -> list[Signals]:
+        """Entropy and margin of the raw distributions at `rows`."""
+        if not rows:
+            return []
+        logp = torch.log_softmax(self._logits[rows].float(), -1)
+        p = logp.exp()
+        entropies = -(p * logp.clamp_min(-1e4)).sum(-1)
+        top = p.topk(2, -1).values
+        return [
+            Signals(entropy, first - second)
+            for entropy, (first, second) in zip(entropies.tolist(), top.tolist(), strict=True)
+        ]
+
+
+def _greedy_or_none(logits: torch.Tensor) -> list[int] | None:
+    """Argmax of all rows at once. None where a row is unsound: rows are then judged one by one,
+    so that only the request it belongs to fails."""
+    try:
+        return greedy_tokens(logits)
+    except NumericsError:
+        return None
+
+
+def _asked(rows: Rows[RowDraft], chunks: Rows[PrefillChunk]) -> list[Sequence]:
+    return [row.sequence for row in rows] + [c.sequence for c in chunks if c.is_last]
+
+
+def _segment(row: RowDraft) -> ForwardSegment:
+    sequence, tree = row.sequence, row.tree
+    assert sequence.cache is not None
+    ids = np.empty(1 + len(tree), np.int64)
+    ids[0] = sequence.ids[-1]
+    ids[1:] = tree.tokens
+    parents = None
+    if len(tree) and not tree.is_chain:
+        parents = np.concatenate([np.full(1, -1, np.int32), tree.parents])
+    return ForwardSegment(sequence.cache, ids, parents, len(ids))

@@ -1,0 +1,229 @@
+"""Random scenarios whose texts must equal the plain loop's: the exactness gate (design.md 5).
+
+A scenario is a function of its seed: model, drafters, policy, parameters, batch mix, arrivals
+and cancellations. `plain_answer` is the yardstick and uses no engine code."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+import numpy as np
+
+from whiflash.core.params import GenerationRequest, SamplingParams
+from whiflash.core.protocols import ForwardSegment, Target, Tokenizer
+from whiflash.core.results import Completion, FinishReason
+from whiflash.engine.core import EngineCore
+from whiflash.engine.ticket import Ticket
+from whiflash.sampling.noise import derive_key
+from whiflash.sampling.sampler import SequenceSampler
+
+MAX_STEPS = 5_000
+
+
+@dataclass(frozen=True, slots=True)
+class PlainAnswer:
+    """What a server without speculation answers."""
+
+    token_ids: tuple[int, ...]
+    text: str
+    finish_reason: FinishReason
+
+
+def plain_answer(
+    target: Target, tokenizer: Tokenizer, request: GenerationRequest, index: int, seed: int
+) -> PlainAnswer:
+    """One token at a time, one row a forward, finish checks in the order of design.md 4 done
+    naively on the whole text."""
+    info, params = target.info, request.params
+    key = derive_key(seed, index, request.prompt_ids)
+    sampler = SequenceSampler(params, key, request.prompt_ids, info.vocab_size, info.eos_ids)
+    cache = target.new_cache(len(request.prompt_ids) + 1)
+    pending = np.asarray([*request.prompt_ids, *request.forced_ids], np.int64)
+    generated = list(request.forced_ids)
+    while True:
+        logits = target.forward([ForwardSegment(cache, pending, None, 1)]).logits[-1]
+        cache.commit(range(len(pending)))
+        generated.append(sampler.sample(logits, generated, None))
+        pending = np.asarray(generated[-1:], np.int64)
+        answer = _finished(tokenizer, request, generated, info.eos_ids, info.context_limit)
+        if answer is not None:
+            cache.release()
+            return answer
+
+
+def _finished(
+    tokenizer: Tokenizer,
+    request: GenerationRequest,
+    generated: list[int],
+    eos_ids: tuple[int, ...],
+    context_limit: int,
+) -> PlainAnswer | None:
+    params = request.params
+    ends = set(params.stop_token_ids) | (set() if params.ignore_eos else set(eos_ids))
+    skipped = len(tokenizer.decode(request.forced_ids))
+    if generated[-1] in ends and len(generated) >= params.min_tokens:
+        text = tokenizer.decode(generated[:-1])
+        return PlainAnswer(tuple(generated), text[skipped:], FinishReason.STOP)
+    text = tokenizer.decode(generated)
+    if len(generated) >= params.min_tokens:
+        # Earlier tokens were checked in their turn: only what the last one completes is new.
+        known = len(tokenizer.decode(generated[:-1]))
+        ends_at = {
+            (end, end - len(stop))
+            for stop in params.stop
+            for end in range(known + 1, len(text) + 1)
+            if text[:end].endswith(stop)
+        }
+        if ends_at:
+            start = min(ends_at)[1]
+            return PlainAnswer(tuple(generated), text[skipped:start], FinishReason.STOP)
+    if (
+        len(generated) >= params.max_tokens
+        or len(request.prompt_ids) + len(generated) >= context_limit
+    ):
+        return PlainAnswer(tuple(generated), text[skipped:], FinishReason.LENGTH)
+    return None
+
+
+@dataclass(slots=True)
+class Planned:
+    """A request, when it arrives, and when its caller leaves (None: never)."""
+
+    request: GenerationRequest
+    seed: int
+    arrives_at_step: int
+    cancels_at_step: int | None = None
+    ticket: Ticket | None = None
+    cancels_mid_draft: bool = False
+
+
+class RandomRequests:
+    """Requests over a toy vocabulary: prompts that share prefixes and repeat themselves, and all
+    sampling parameters. `words` are strings that the toy's text may contain."""
+
+    def __init__(
+        self, rng: random.Random, prompts: list[tuple[int, ...]], vocab_size: int, words: list[str]
+    ) -> None:
+        self._rng = rng
+        self._prompts = prompts
+        self._vocab_size = vocab_size
+        self._words = words
+
+    def draw(self) -> Planned:
+        rng = self._rng
+        prompt = self._prompt()
+        params = self._params()
+        forced = ()
+        request = GenerationRequest(
+            prompt_ids=prompt,
+            params=params,
+            namespace=rng.choice(["local", "local", "other"]),
+            prediction_ids=tuple(prompt[-12:]) if rng.random() < 0.2 else (),
+            max_draft=rng.choice([None, None, 0, 1, 3]),
+            forced_ids=forced,
+            store=rng.random() < 0.8,
+        )
+        arrives = rng.randrange(12)
+        cancels = arrives + rng.randrange(1, 8) if rng.random() < 0.12 else None
+        return Planned(
+            request, rng.getrandbits(64), arrives, cancels, cancels_mid_draft=rng.random() < 0.06
+        )
+
+    def _prompt(self) -> tuple[int, ...]:
+        rng = self._rng
+        base = rng.choice(self._prompts)
+        kept = base[: rng.randrange(2, len(base) + 1)]
+        fresh = tuple(rng.randrange(3, self._vocab_size) for _ in range(rng.randrange(0, 6)))
+        return kept + fresh
+
+    def _params(self) -> SamplingParams:
+        rng = self._rng
+        max_tokens = rng.choice([1, 2, 5, 17, 24, 40])
+        options: dict[str, object] = {"max_tokens": max_tokens}
+        if rng.random() < 0.6:
+            options["temperature"] = rng.choice([0.5, 0.8, 1.0, 1.5])
+            options["seed"] = rng.getrandbits(32)
+            options["top_k"] = rng.choice([0, 0, 5, 20])
+            options["top_p"] = rng.choice([1.0, 1.0, 0.9, 0.5])
+            options["min_p"] = rng.choice([0.0, 0.0, 0.05])
+        if rng.random() < 0.3:
+            options["repetition_penalty"] = rng.choice([0.9, 1.2])
+            options["presence_penalty"] = rng.choice([0.0, 0.7])
+            options["frequency_penalty"] = rng.choice([0.0, -0.5, 0.4])
+        if rng.random() < 0.2:
+            banned = rng.randrange(3, self._vocab_size)
+            options["logit_bias"] = {banned: -100.0, rng.randrange(3, self._vocab_size): 2.0}
+        if rng.random() < 0.2:
+            options["min_tokens"] = rng.randrange(1, max_tokens + 1)
+        if rng.random() < 0.3:
+            options["stop"] = tuple(rng.sample(self._words, rng.randrange(1, 3)))
+        if rng.random() < 0.2:
+            options["stop_token_ids"] = (rng.randrange(3, self._vocab_size),)
+        if rng.random() < 0.1:
+            options["ignore_eos"] = True
+        if rng.random() < 0.15:
+            options["n"] = rng.choice([2, 3])
+        if rng.random() < 0.15:
+            options["logprobs"] = rng.choice([0, 2])
+        return SamplingParams(**options)  # type: ignore[arg-type]
+
+
+def run_planned(
+    core: EngineCore, planned: list[Planned], check_every: int = 7
+) -> list[dict[int, Completion]]:
+    """Steps the core until all are done; completions by choice, per planned request."""
+    for step in range(MAX_STEPS):
+        for plan in planned:
+            if plan.arrives_at_step == step:
+                plan.ticket = Ticket(plan.request, plan.seed)
+                core.submit(plan.ticket)
+            if plan.ticket is not None and plan.cancels_at_step == step:
+                plan.ticket.cancel()
+        has_worked = core.step()
+        if step % check_every == 0:
+            core.check_integrity()
+        if not has_worked and all(plan.ticket is not None for plan in planned):
+            core.check_integrity()
+            return [_completions(plan) for plan in planned]
+    raise AssertionError(f"the engine did not finish within {MAX_STEPS} steps")
+
+
+def _completions(plan: Planned) -> dict[int, Completion]:
+    assert plan.ticket is not None
+    assert plan.ticket.is_done, "a request was lost"
+    return {c.index: c for c in plan.ticket.result().choices}
+
+
+def require_same_text(
+    target: Target, tokenizer: Tokenizer, plan: Planned, completions: dict[int, Completion]
+) -> int:
+    """Every choice equals the plain loop's; a cancelled one is a prefix of it. Returns the number
+    of choices compared. Raises AssertionError naming the first difference."""
+    for index in range(plan.request.params.n):
+        got = completions[index]
+        want = plain_answer(target, tokenizer, plan.request, index, plan.seed)
+        if got.finish_reason is FinishReason.CANCELLED:
+            assert got.token_ids == want.token_ids[: len(got.token_ids)], (plan, got, want)
+            continue
+        assert got.token_ids == want.token_ids, (plan.request, index, got, want)
+        assert got.text == want.text, (plan.request, index, got, want)
+        assert got.finish_reason is want.finish_reason, (plan.request, index, got, want)
+        _require_usage(plan.request, got)
+    return plan.request.params.n
+
+
+def _require_usage(request: GenerationRequest, got: Completion) -> None:
+    """The identity of design.md 2: the first token, then emitted per round, ending ones apart."""
+    usage = got.usage
+    per_arm = usage.arms.values()
+    emitted = sum(arm.emitted + arm.ending_emitted for arm in per_arm)
+    fresh = len(got.token_ids) - len(request.forced_ids)
+    assert usage.completion_tokens == fresh, (usage, fresh)
+    assert emitted + 1 == fresh, (usage, fresh)
+    assert usage.rounds == sum(arm.rounds + arm.ending_rounds for arm in per_arm)
+    for arm in per_arm:
+        assert arm.emitted == arm.rounds + arm.accepted
+        assert sum(arm.accepted_at) == arm.accepted
+    if request.params.logprobs is not None:
+        assert len(got.logprobs) == fresh
