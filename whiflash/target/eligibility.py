@@ -85,7 +85,11 @@ def read_config(files: ModelFiles) -> PreTrainedConfig:
         )
     except (OSError, ValueError, KeyError, ImportError, TypeError) as error:
         raise _unreadable(files, name, error) from error
-    _refuse(config.model_type, config.to_dict())
+    full = config.to_dict()
+    _refuse(config.model_type, full)
+    reason = _not_causal(full)
+    if reason is not None:
+        raise UnsupportedModelError(f"{config.model_type} is not supported: {reason}")
     return config
 
 
@@ -188,7 +192,6 @@ def _not_causal(table: Table) -> str | None:
 
 _CHECKS: tuple[Callable[[Table], str | None], ...] = (
     _quantised, _encoder_decoder, _recurrent, _indexer, _chunked, _rope, _alibi, _other_inputs,
-    _not_causal,
 )  # fmt: skip
 
 

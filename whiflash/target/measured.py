@@ -35,12 +35,17 @@ class Measurement:
     curve: CostCurve
 
 
+def measured_folder() -> Path:
+    """Where measurements are kept."""
+    return cache_folder() / "measured"
+
+
 def measurement_path(fingerprint: str, *asked: str) -> Path:
     """The file of a model's measurement here: named after machine, versions, our own code, the
     model's fingerprint and what the caller `asked` for."""
     parts = [*_machine(), whiflash.__version__, _code_digest(), fingerprint, *asked]
     name = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:24]
-    return cache_folder() / "measured" / f"{name}.json"
+    return measured_folder() / f"{name}.json"
 
 
 def _machine() -> tuple[str, ...]:
