@@ -1,0 +1,1 @@
+"""Drafters, a package each, and the registry that names them."""

@@ -1,0 +1,1 @@
+"""The trajectory store: what the target emitted in earlier runs, by namespace."""

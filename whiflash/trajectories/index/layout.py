@@ -1,0 +1,56 @@
+"""Columns and limits that the kernels and their callers share."""
+
+from __future__ import annotations
+
+import numpy as np
+
+# Columns of `states`. LENGTH: the longest substring; LINK: the state of the longest suffix that
+# ends at more places, -1 for the root. COUNT: occurrences. LATEST: position of the token behind
+# the latest occurrence that was not the end of its run, 0 for none.
+LINK, LENGTH, COUNT, LATEST, TOKEN, TARGET, EXTRA, LAST_EXTRA = range(8)
+NUM_STATE_COLUMNS = 8
+EDGE_STATE, EDGE_TOKEN, EDGE_TARGET, NEXT_EDGE = range(4)
+NUM_EDGE_COLUMNS = 4
+# Fields of `head`. LAST: state of the current run so far; VERSION: rises with every change.
+NUM_STATES, NUM_EDGES, NUM_TOKENS, LAST, NUM_LINKS, VERSION = range(6)
+NUM_HEAD_FIELDS = 6
+# Columns of a table of matches, one row per reader: the context length that the match is for, and
+# the version of the automaton.
+MATCH_STATE, MATCH_LENGTH, ABSORBED, SEEN_VERSION = range(4)
+NUM_MATCH_COLUMNS = 4
+
+ROOT = 0
+MAX_WALK_LINKS = 32
+MAX_MATCH_TOKENS = 64
+MAX_SCANNED = 16  # children looked at per node; the frequent ones are as a rule made early
+MAX_CHILDREN = 3  # of them drafted at most
+MAX_NODES = 64  # in one draft tree
+
+# Where a draft comes from. Sources are asked in this order, and the first wins a tie.
+CONTEXT, PREDICTION, LIVE = range(3)
+SOURCE_NAMES = ("context", "prediction", "live")
+NUM_SOURCES = 3
+
+# A learned probability is kept per source, bucket of matched tokens (upper ends), bucket of the
+# share of continuations (lower ends of all but the first; certain once; certain more often), and
+# whether the node is the most recent continuation.
+LENGTH_BUCKETS = np.searchsorted([1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64], range(66)).astype(np.int64)
+NUM_LENGTH_BUCKETS = 12
+EDGE_SHARES = (0.1, 0.2, 0.35, 0.5, 0.7, 0.9)
+NUM_EDGE_BUCKETS = 9
+NUM_CELLS = NUM_SOURCES * NUM_LENGTH_BUCKETS * NUM_EDGE_BUCKETS * 2
+
+# Columns of the rows of a lookup, and of a node while a tree grows.
+READER, TOTAL, IS_FORKED, NODES_LIMIT, DEPTH_LIMIT = range(5)
+NUM_ROW_COLUMNS = 5
+NODE_STATE, NODE_LENGTH, NODE_ROW, NODE_DEPTH, NODE_TOKEN, NODE_CELL = range(6)
+NUM_NODE_FIELDS = 6
+# Rows of a drafted tree, int32 [4, MAX_NODES].
+DRAFT_TOKEN, PARENT, DEPTH, CELL = range(4)
+NUM_NODE_ROWS = 4
+# Fields of a row's summary; behind them three per source: survival, token and cell of the
+# likeliest first node, so that sources that were not chosen are scored too.
+EXPECTED, NUM_DRAFTED, MATCHED, SOURCE, FIRST_SURVIVAL = range(5)
+FIRST_TOKEN = FIRST_SURVIVAL + NUM_SOURCES
+FIRST_CELL = FIRST_TOKEN + NUM_SOURCES
+NUM_SUMMARY_FIELDS = FIRST_CELL + NUM_SOURCES

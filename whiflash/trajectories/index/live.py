@@ -1,0 +1,211 @@
+"""The live index of one namespace: several automata, the newest one growing."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+
+import numpy as np
+import numpy.typing as npt
+
+from whiflash.core.errors import ConfigError
+from whiflash.trajectories.index import layout
+from whiflash.trajectories.index.automaton import Automaton, Ids, no_matches
+from whiflash.trajectories.index.lookup import LookupBatch, Odds
+from whiflash.trajectories.record import TrajectoryRecord, require_namespace
+
+MAX_PART_TOKENS = 262_144
+MIN_PART_TOKENS = 256
+BITE_TOKENS = 256
+MAX_REPEATS = 8  # identical runs beyond this many teach nothing (facts: retrieval, 3.3)
+LOCK_WAIT_S = 0.002  # rather no drafts from here in one step than a late step
+BITE_PAUSE_S = 0.0001
+PEAK_BYTES_PER_TOKEN = 128  # while growing; about 66 when full and trimmed
+MIN_PARTS = 4  # so that eviction takes a quarter at most
+MIN_BYTES = MIN_PARTS * MIN_PART_TOKENS * PEAK_BYTES_PER_TOKEN
+
+
+@dataclass(frozen=True, slots=True)
+class RunSpan:
+    """Where one record lies in its part: positions [start, end) of the text."""
+
+    run_id: str
+    subject: str
+    digest: bytes
+    start: int
+    end: int
+
+
+@dataclass(slots=True)
+class _Part:
+    automaton: Automaton
+    matches: npt.NDArray[np.int64]  # int64 [readers, NUM_MATCH_COLUMNS]
+    spans: list[RunSpan] = field(default_factory=list)
+
+    @property
+    def num_bytes(self) -> int:
+        return self.automaton.num_bytes + self.matches.nbytes
+
+
+class LiveIndex:
+    """Earlier runs of one namespace. One thread adds, others look up.
+
+    Adding holds the lock for at most BITE_TOKENS tokens at a time (under 0.1 ms); tables grow
+    outside it. A lookup that cannot have the lock in time finds nothing and is counted.
+    """
+
+    def __init__(self, namespace: str, max_bytes: int) -> None:
+        require_namespace(namespace)
+        if max_bytes < MIN_BYTES:
+            raise ConfigError(f"a live index needs at least {MIN_BYTES} bytes, got {max_bytes}")
+        self.namespace = namespace
+        self._max_bytes = max_bytes
+        self._part_tokens = min(MAX_PART_TOKENS, max_bytes // (MIN_PARTS * PEAK_BYTES_PER_TOKEN))
+        self._lock = threading.Lock()
+        self._parts: list[_Part] = []
+        self._copies: Counter[bytes] = Counter()
+        self._num_readers = 0
+        self._free_readers: list[int] = []
+        self._reader_rows = 0
+        self.num_repeats = 0  # records left out as repeats
+        self.num_evicted = 0  # records that were given up for newer ones
+        self.num_busy = 0  # lookups that did not get the lock in time
+
+    @property
+    def num_tokens(self) -> int:
+        return sum(len(part.automaton) for part in self._parts)
+
+    @property
+    def num_bytes(self) -> int:
+        return sum(part.num_bytes for part in list(self._parts))
+
+    # The writer's side.
+
+    def add(self, record: TrajectoryRecord) -> None:
+        """Indexes a record as one run, of which at most a part's size is kept. Raises ValueError
+        on a record of another namespace."""
+        if record.namespace != self.namespace:
+            raise ValueError("a record of another namespace was given to this index")
+        tokens = record.tokens[: self._part_tokens]
+        digest = hashlib.blake2b(tokens.tobytes(), digest_size=16).digest()
+        if len(tokens) == 0 or self._copies[digest] >= MAX_REPEATS:
+            self.num_repeats += 1
+            return
+        part = self._part_with_room(len(tokens))
+        start = len(part.automaton)
+        for begin in range(0, len(tokens), BITE_TOKENS):
+            self._append(part.automaton, tokens[begin : begin + BITE_TOKENS])
+        with self._lock:
+            part.automaton.end_run()
+        part.spans.append(
+            RunSpan(record.run_id, record.subject, digest, start, start + len(tokens))
+        )
+        self._copies[digest] += 1
+        self._keep_within_budget()
+
+    def _part_with_room(self, num_tokens: int) -> _Part:
+        if self._parts:
+            newest = self._parts[-1]
+            if len(newest.automaton) + num_tokens <= self._part_tokens:
+                return newest
+            tables = newest.automaton.trimmed()
+            with self._lock:
+                newest.automaton.take_room(tables)
+        automaton = Automaton(MIN_PART_TOKENS)
+        with self._lock:
+            part = _Part(automaton, no_matches(self._reader_rows))
+            self._parts.append(part)
+        return part
+
+    def _append(self, automaton: Automaton, bite: Ids) -> None:
+        done = 0
+        while done < len(bite):
+            with self._lock:
+                done += automaton.append(bite[done:])
+            if done < len(bite):
+                tables = automaton.room_made(BITE_TOKENS)
+                with self._lock:
+                    automaton.take_room(tables)
+        if self._num_readers:
+            time.sleep(BITE_PAUSE_S)  # locks are not fair: let a waiting step in
+
+    def _keep_within_budget(self) -> None:
+        while self.num_bytes > self._max_bytes and len(self._parts) > 1:
+            self.evict_oldest()
+
+    def evict_oldest(self) -> bool:
+        """Gives up the oldest part; False if there is none. Writer's thread only."""
+        with self._lock:
+            if not self._parts:
+                return False
+            part = self._parts.pop(0)
+        self._copies.subtract(span.digest for span in part.spans)
+        self._copies = +self._copies
+        self.num_evicted += len(part.spans)
+        return True
+
+    # The readers' side.
+
+    def open_reader(self) -> int:
+        """A number under which matches are kept between lookups."""
+        with self._lock:
+            self._num_readers += 1
+            if not self._free_readers:
+                self._add_reader_rows()
+            return heappop(self._free_readers)
+
+    def _add_reader_rows(self) -> None:
+        old = self._reader_rows
+        self._reader_rows = max(2 * old, 8)
+        for number in range(old, self._reader_rows):
+            heappush(self._free_readers, number)
+        for part in self._parts:
+            matches = no_matches(self._reader_rows)
+            matches[: len(part.matches)] = part.matches
+            part.matches = matches
+
+    def close_reader(self, reader: int) -> None:
+        """The reader's matches are forgotten."""
+        with self._lock:
+            self._num_readers -= 1
+            heappush(self._free_readers, reader)
+            for part in self._parts:
+                part.matches[reader] = (0, 0, 0, -1)
+
+    def lookup(
+        self, batch: LookupBatch, first: int, end: int, odds: Odds, min_survival: float
+    ) -> bool:
+        """Improves the drafts of rows [first, end) of `batch` by what earlier runs hold; False
+        if the lock was not to be had in time."""
+        if not self._parts:
+            return True
+        if not self._lock.acquire(timeout=LOCK_WAIT_S):
+            self.num_busy += 1
+            return False
+        try:
+            for part in reversed(self._parts):
+                part.automaton.lookup(
+                    batch, part.matches, first, end, layout.LIVE, odds, min_survival
+                )
+        finally:
+            self._lock.release()
+        return True
+
+    def check_integrity(self) -> None:
+        """Raises AssertionError if an invariant is broken. Not while a record is being added."""
+        with self._lock:
+            copies: Counter[bytes] = Counter()
+            for part in self._parts:
+                part.automaton.check_integrity()
+                assert part.matches.shape[0] == self._reader_rows, "a reader without a match row"
+                ends = [0, *(span.end for span in part.spans)]
+                assert [span.start for span in part.spans] == ends[:-1], "runs must adjoin"
+                assert ends[-1] == len(part.automaton) <= self._part_tokens, ends[-1]
+                copies.update(span.digest for span in part.spans)
+            assert copies == +self._copies, "repeats are miscounted"
+            assert len(self._free_readers) + self._num_readers == self._reader_rows
+            assert len(self._parts) <= 1 or self.num_bytes <= self._max_bytes, self.num_bytes
