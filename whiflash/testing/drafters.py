@@ -178,7 +178,7 @@ class RandomDrafter(ScriptedDrafter):
 def random_tree(
     rng: random.Random, vocab_size: int, num_nodes: int, row: DraftRow, is_tree: bool
 ) -> DraftTree:
-    """A well-formed tree of at most `num_nodes` nodes and row.max_depth levels, siblings distinct."""
+    """A well-formed tree: distinct siblings, at most num_nodes nodes and row.max_depth levels."""
     tokens: list[int] = []
     parents: list[int] = []
     depths = [0]

@@ -52,7 +52,7 @@ def toy_model(seed: int = 0) -> LlamaForCausalLM:
     """The model with weights that depend on `seed` alone, in float64 and evaluation mode."""
     model = LlamaForCausalLM(toy_config())
     model.double()
-    model.eval()
+    model.train(False)
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, weight in sorted(model.named_parameters()):
