@@ -30,6 +30,14 @@ class RowSpan:
     depths: Int32
     is_chain: bool
 
+    def path(self, row: int) -> list[int]:
+        """Rows from the first below the committed positions down to `row`."""
+        path: list[int] = []
+        while row >= 0:
+            path.append(row)
+            row = int(self.parents[row])
+        return path[::-1]
+
     def ancestors(self) -> npt.NDArray[np.bool_]:
         """bool [count, count]: whether row j is row i or above it."""
         if self.is_chain:
