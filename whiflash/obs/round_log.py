@@ -54,7 +54,7 @@ class RoundLog:
         self._is_closing = False
         self._has_warned = False
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        if self.path.exists() and self.path.stat().st_size > 0:
+        if self.path.is_file() and self.path.stat().st_size > 0:
             self._rotate()
         self._file: BinaryIO = self.path.open("ab")
         self._thread = threading.Thread(target=self._run, name="round-log", daemon=True)

@@ -120,7 +120,7 @@ def _arm_choices(
     offers: Offers, extra: MsArray, price: float, fixed_ms: Floats, row_ms: Floats
 ) -> Iterator[Ints]:
     """Per subset, each row's arm at the node price that gives the subset its best value."""
-    node_prices = _node_prices(offers.survival)
+    node_prices = _node_prices(offers.survival, price * extra)
     over = np.maximum(offers.survival[..., None] - node_prices, 0.0)
     net = over.sum(axis=2) - price * row_ms[:, None, None]
     taken = offers.survival[..., None] > node_prices
@@ -138,12 +138,15 @@ def _arm_choices(
             yield np.where(used[:, at], np.array(part)[pick[:, at]], -1)
 
 
-def _node_prices(survival: Floats) -> Floats:
-    """Prices of a node, in tokens, at which some row's budget changes; thinned when many."""
-    prices = np.unique(np.append(survival, 0.0))
-    if len(prices) > _MAX_NODE_PRICES:
-        prices = prices[np.linspace(0, len(prices) - 1, _MAX_NODE_PRICES).astype(np.intp)]
-    return prices
+def _node_prices(survival: Floats, extra_cost: Floats) -> Floats:
+    """Prices of a node, in tokens: those at which some row's budget changes (thinned when many),
+    and what nodes 1, 2, 3-4, 5-8, ... add to the cost of the forward."""
+    changes = np.unique(np.append(survival, 0.0))
+    if len(changes) > _MAX_NODE_PRICES:
+        changes = changes[np.linspace(0, len(changes) - 1, _MAX_NODE_PRICES).astype(np.intp)]
+    edges = np.append(0, 1 << np.arange((len(extra_cost) - 1).bit_length()))
+    slopes = np.diff(extra_cost[edges]) / np.diff(edges)
+    return np.append(changes, slopes)
 
 
 def _budgeted(

@@ -22,10 +22,11 @@ class _Held:
 class Assigner:
     """`assign` plus, per sequence, the arm it holds.
 
-    For `dwell_rounds` rounds after a change a row may take another arm only if that arm's
-    predicted gain beats the held one's by `switch_gain_tokens`. `none` is always free to take, as
-    leaving a draft never costs. A row without an offer keeps what it holds: that nothing was found
-    is not a decision. (vllm #49548: flips at a batch-size boundary collapsed throughput.)
+    For `dwell_rounds` rounds after a change a row may take no other arm that would have to draft
+    (that costs a catch-up), and one whose draft is at hand only if its predicted gain beats the
+    held arm's by `switch_gain_tokens` (a good find must not wait). `none` is always free to
+    take, as leaving costs nothing. A row without an offer keeps what it holds: that nothing was
+    found is no decision. (vllm #49548: flips at a batch-size boundary collapsed throughput.)
     """
 
     def __init__(self, *, dwell_rounds: int = 4, switch_gain_tokens: float = 0.1) -> None:
@@ -66,7 +67,7 @@ class Assigner:
         own = np.array([place_of.get(h.arm, -1) if h is not None else -1 for h in held])
         gain = offers.lone_gain(costs, price, base)
         stay = np.where(own >= 0, gain[own, places], 0.0)
-        banned = bound & (gain < stay + self._switch_gain)
+        banned = bound & ((gain < stay + self._switch_gain) | ~offers.is_ready[:, None])
         banned[own[own >= 0], places[own >= 0]] = False
         return offers.without(banned)
 

@@ -151,13 +151,6 @@ class GoodputPolicy:
         per_bucket = np.eye(NUM_RANK_BUCKETS)[rank_buckets(len(ranks))]
         self._table.observe([pair.cell for pair in pairs], odds @ per_bucket, seen @ per_bucket)
 
-    def describe(self) -> dict[str, object]:
-        """Learned tables by count only: their content is the tenants'."""
-        return {
-            "namespaces": self._table.num_namespaces,
-            "explored": self._explorer.num_tries,
-        }
-
     def check_integrity(self) -> None:
         self._table.check_integrity()
 
