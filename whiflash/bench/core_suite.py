@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from whiflash.bench.drafting import measure_drafting
@@ -76,10 +76,9 @@ def chosen_prompts(effort: Effort) -> list[BenchPrompt]:
         of_kind = [prompt for prompt in all_prompts() if prompt.kind == kind]
         chosen += of_kind[: effort.prompts_per_kind]
     limit = effort.max_tokens
-    return [
-        BenchPrompt(p.kind, p.name, p.messages, p.tools, min(p.max_tokens, limit or p.max_tokens))
-        for p in chosen
-    ]
+    if limit is None:
+        return chosen
+    return [replace(p, max_tokens=min(p.max_tokens, limit)) for p in chosen]
 
 
 def _twins(

@@ -15,13 +15,15 @@ Message = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class BenchPrompt:
-    """One prompt as chat messages. `max_tokens` bounds the answer."""
+    """One prompt as chat messages. `start` is the beginning of the answer, given to the model
+    (a small one then does the work instead of talking about it); `max_tokens` bounds the rest."""
 
     kind: str
     name: str
     messages: tuple[Message, ...]
     tools: tuple[dict[str, Any], ...] = ()
     max_tokens: int = 128
+    start: str = ""
 
 
 _INVENTORY = """{"shop": "north", "items": [
@@ -78,40 +80,60 @@ _JAVASCRIPT = """function formatUser(user) {
   return name + ", " + city;
 }"""
 
-# A small model follows an example of the same work better than an instruction.
-_COPY_SHOWN = (
-    "Repeat this text:\n\nThe gate opens at seven.\nTickets are sold at the door.",
-    "The gate opens at seven.\nTickets are sold at the door.",
-)
-_EDIT_SHOWN = (
-    "Rename add to plus in this code:\n\ndef add(a, b):\n    return a + b\n\nprint(add(1, 2))",
-    "def plus(a, b):\n    return a + b\n\nprint(plus(1, 2))",
-)
+# Text, the work as said to the model, the beginning of the answer, and its most tokens.
 _COPY = {
-    "inventory": (f"Repeat this text:\n\n{_INVENTORY}", 160),
-    "service": (f"Repeat this text:\n\n{_SERVICE}", 110),
-    "minutes": (f"Repeat this text:\n\n{_MEETING}", 128),
+    "inventory": (
+        "Repeat this JSON with the shop changed to south.",
+        _INVENTORY,
+        '{"shop": "south", "items": [\n{"sku": "LMP-204",',
+        130,
+    ),
+    "service": ("Repeat this file.", _SERVICE, "service: parcel-tracker\nreplicas:", 90),
+    "minutes": ("Repeat this text.", _MEETING, "Minutes of the river group", 128),
 }
 _EDIT = {
-    "python": (f"Rename total_price to sum_of_items in this code:\n\n{_PYTHON}", 150),
-    "class": (f"Rename push to put in this code:\n\n{_CLASS}", 140),
-    "javascript": (f"Rename formatUser to showUser in this code:\n\n{_JAVASCRIPT}", 110),
+    "python": (
+        "Rename total_price to sum_of_items in this code and repeat the whole code.",
+        _PYTHON,
+        "def sum_of_items(items, discount):\n    total = 0\n"
+        "    for item in items:\n        total =",
+        110,
+    ),
+    "class": (
+        "Rename push to put in this code and repeat the whole code.",
+        _CLASS,
+        "class Queue:\n    def __init__(self, limit):\n"
+        "        self.limit = limit\n        self.items =",
+        110,
+    ),
+    "javascript": (
+        "Rename formatUser to showUser in this code and repeat the whole code.",
+        _JAVASCRIPT,
+        'function showUser(user) {\n  const name = user.first + " " +',
+        90,
+    ),
 }
 _LINES = {
     "events": (
         "Write a log of twelve events, one JSON object a line.",
-        '{"time": "08:00:00", "level": "info", "service": "billing", "message": "started"}\n'
-        '{"time": "08:00:04", "level": "warning", "service": "mail", "message": "queue is long"}',
+        """{"time": "08:00:00", "level": "info", "service": "billing", "message": "started"}
+{"time": "08:00:04", "level": "warning", "service": "mail", "message": "queue is long"}
+{"time": "08:00:09", "level": "info", "service": "search", "message": "index loaded"}
+{"time": "08:00:15", "level":""",
     ),
     "people": (
         "Write a list of twelve people, one JSON object a line.",
-        '{"id": 1, "name": "Ada", "age": 36, "city": "Leeds"}\n'
-        '{"id": 2, "name": "Joao", "age": 29, "city": "Porto"}',
+        """{"id": 1, "name": "Ada", "age": 36, "city": "Leeds"}
+{"id": 2, "name": "Joao", "age": 29, "city": "Porto"}
+{"id": 3, "name": "Mirja", "age": 41, "city": "Turku"}
+{"id": 4, "name":""",
     ),
     "sensors": (
         "Write twelve sensor readings, one JSON object a line.",
-        '{"sensor": "t1", "unit": "C", "value": 21.5, "ok": true}\n'
-        '{"sensor": "t2", "unit": "C", "value": 19.0, "ok": true}',
+        """{"sensor": "t1", "unit": "C", "value": 21.5, "ok": true}
+{"sensor": "t2", "unit": "C", "value": 19.0, "ok": true}
+{"sensor": "p1", "unit": "bar", "value": 1.02, "ok": false}
+{"sensor": "p2", "unit":""",
     ),
 }
 _CHAT = {
@@ -198,20 +220,16 @@ def _user(text: str) -> Message:
     return {"role": "user", "content": text}
 
 
-def _shown(example: tuple[str, str], text: str) -> tuple[Message, ...]:
-    asked, answered = example
-    return (_user(asked), {"role": "assistant", "content": answered}, _user(text))
-
-
 def all_prompts() -> Iterator[BenchPrompt]:
     """All prompts, kinds in the order of the tables."""
-    for kind, example, texts in (("copy", _COPY_SHOWN, _COPY), ("edit", _EDIT_SHOWN, _EDIT)):
-        for name, (text, max_tokens) in texts.items():
-            yield BenchPrompt(kind, name, _shown(example, text), max_tokens=max_tokens)
+    for kind, texts in (("copy", _COPY), ("edit", _EDIT)):
+        for name, (work, text, start, max_tokens) in texts.items():
+            message = _user(f"{work}\n\n{text}")
+            yield BenchPrompt(kind, name, (message,), max_tokens=max_tokens, start=start)
     for name, loop in _LOOPS.items():
         yield BenchPrompt("tool loop", name, loop.messages(), (loop.tool,), 96)
-    for name, example in _LINES.items():
-        yield BenchPrompt("JSON lines", name, _shown(example, "Go on with ten more lines."))
+    for name, (work, start) in _LINES.items():
+        yield BenchPrompt("JSON lines", name, (_user(work),), start=start)
     for name, text in _CHAT.items():
         yield BenchPrompt("chat", name, (_user(text),))
 

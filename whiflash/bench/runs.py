@@ -23,7 +23,7 @@ _numbers = itertools.count()
 def encode(engine: Engine, prompts: Sequence[BenchPrompt]) -> list[tuple[int, ...]]:
     """Prompt ids as the engine's chat template writes them."""
     chat = ChatFormat.for_model(engine.model_folder, engine.model_name)
-    texts = (chat.render(prompt.messages, prompt.tools or None) for prompt in prompts)
+    texts = (chat.render(p.messages, p.tools or None) + p.start for p in prompts)
     return [tuple(engine.tokenizer.encode(text)) for text in texts]
 
 
