@@ -23,6 +23,7 @@ from whiflash.routing.offers import Offers, extra_verify_ms
 PLAIN = Choice(NONE, 0)
 _TIE = 1e-9
 _MAX_NODE_PRICES = 16
+_MAX_PLANS = 2
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.intp]
 
@@ -118,24 +119,33 @@ def _draft_costs(offers: Offers, costs: Costs) -> tuple[Floats, Floats]:
 
 def _arm_choices(
     offers: Offers, extra: MsArray, price: float, fixed_ms: Floats, row_ms: Floats
-) -> Iterator[Ints]:
-    """Per subset, each row's arm at the node price that gives the subset its best value."""
+) -> list[Ints]:
+    """Each row's arm, at the subset and node price that promise most; the best few such."""
     node_prices = _node_prices(offers.survival, price * extra)
     over = np.maximum(offers.survival[..., None] - node_prices, 0.0)
     net = over.sum(axis=2) - price * row_ms[:, None, None]
     taken = offers.survival[..., None] > node_prices
     nodes = taken.sum(axis=2)
     tokens = (offers.survival[..., None] * taken).sum(axis=2) - price * row_ms[:, None, None]
-    arms = range(len(offers.arms))
-    for size in range(1, len(arms) + 1):
-        for subset in combinations(arms, size):
-            part = list(subset)
-            pick = net[part].argmax(axis=0)
-            used = np.take_along_axis(net[part], pick[None], axis=0)[0] > 0.0
-            count = (np.take_along_axis(nodes[part], pick[None], axis=0)[0] * used).sum(axis=0)
-            gained = (np.take_along_axis(tokens[part], pick[None], axis=0)[0] * used).sum(axis=0)
-            at = int((gained - price * (extra[count] + fixed_ms[part].sum())).argmax())
-            yield np.where(used[:, at], np.array(part)[pick[:, at]], -1)
+    places = np.arange(net.shape[1])[:, None], np.arange(net.shape[2])
+    tried: list[tuple[float, Ints]] = []
+    for part in _subsets(len(offers.arms)):
+        pick = part[net[part].argmax(axis=0)]
+        used = net[pick, *places] > 0.0
+        count = (nodes[pick, *places] * used).sum(axis=0)
+        gained = (tokens[pick, *places] * used).sum(axis=0)
+        value = gained - price * (extra[count] + fixed_ms[part].sum())
+        at = int(value.argmax())
+        tried.append((float(value[at]), np.where(used[:, at], pick[:, at], -1)))
+    tried.sort(key=lambda attempt: -attempt[0])
+    return [arm_of for _, arm_of in tried[:_MAX_PLANS]]
+
+
+def _subsets(num_arms: int) -> Iterator[Ints]:
+    """Non-empty sets of arms, small ones first."""
+    for size in range(1, num_arms + 1):
+        for part in combinations(range(num_arms), size):
+            yield np.array(part, np.intp)
 
 
 def _node_prices(survival: Floats, extra_cost: Floats) -> Floats:

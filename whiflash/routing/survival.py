@@ -20,14 +20,11 @@ def is_chain(tree: DraftTree) -> bool:
 
 def capped(tree: DraftTree) -> Survival:
     """float64 [m] in [0, 1]: a node is accepted only if its parent is. NaN counts as 0."""
-    odds = _clean(tree.survival.astype(np.float64))
     if is_chain(tree):
+        odds = _clean(tree.survival.astype(np.float64))
         return np.minimum.accumulate(odds, out=odds)
-    below = [1.0, *odds.tolist()]
-    for node, parent in enumerate(tree.parents.tolist()):
-        if below[parent] < below[node + 1]:
-            below[node + 1] = below[parent]
-    return np.array(below[1:])
+    rows = _capped_rows([tree])
+    return rows.ravel()
 
 
 def likeliest_first(odds: Survival) -> npt.NDArray[np.intp]:
@@ -45,11 +42,31 @@ def ranked(trees: Sequence[DraftTree]) -> Survival:
         if not is_chain(tree):
             branched.append(index)
     _clean(odds)
-    for index in branched:
-        values = capped(trees[index])
-        values.sort()
-        odds[index, : len(values)] = values[::-1]
+    if branched:
+        values = _capped_rows([trees[index] for index in branched])
+        odds[branched, : values.shape[1]] = -np.sort(-values, axis=1)
     return np.minimum.accumulate(odds, axis=1, out=odds)
+
+
+def _capped_rows(trees: Sequence[DraftTree]) -> Survival:
+    """float64 [N, K] by node, 0 behind the end: each node takes the least of its path, whose
+    length covered doubles with each pass."""
+    width = max(tree.survival.size for tree in trees) + 1
+    odds = np.zeros((len(trees), width))
+    above = np.zeros((len(trees), width), np.intp)
+    for index, tree in enumerate(trees):
+        odds[index, 1 : tree.survival.size + 1] = tree.survival
+        above[index, 1 : tree.survival.size + 1] = tree.parents
+    _clean(odds)
+    odds[:, 0] = 1.0
+    above += np.arange(len(trees))[:, None] * width
+    flat, parents = odds.ravel(), above.ravel()
+    for _ in range(width.bit_length()):
+        lower = np.minimum(flat, flat[parents])
+        if np.array_equal(lower, flat):
+            break
+        flat, parents = lower, parents[parents]
+    return flat.reshape(odds.shape)[:, 1:]
 
 
 def _clean(odds: Survival) -> Survival:

@@ -3,26 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from whiflash.core.draft import DraftTree
 from whiflash.core.rows import Choice
 from whiflash.routing.assign import best_count, nodes_per_row
 from whiflash.routing.costs import Costs
 from whiflash.routing.offers import extra_verify_ms
-from whiflash.routing.survival import Survival, capped, is_chain, likeliest_first
+from whiflash.routing.survival import Survival, capped, is_chain, likeliest_first, ranked
 
 _EMPTY = DraftTree.empty()
-
-
-class _Ranked(NamedTuple):
-    """A tree's nodes from the most likely on: order is None for a chain (already in order)."""
-
-    order: npt.NDArray[np.intp] | None
-    odds: Survival
 
 
 def trim(
@@ -45,54 +36,51 @@ def trim(
 
     base_tokens: rows of the forward that are there anyway: a root per row, and prefill.
     """
-    ranks = [_rank(tree, choice) for tree, choice in zip(trees, choices, strict=True)]
-    keep = [len(rank.odds) for rank in ranks]
+    keep = [min(c.budget, t.tokens.size) for t, c in zip(trees, choices, strict=True)]
     priced = [i for i, choice in enumerate(choices) if keep[i] and not choice.is_fixed]
     if any(choices[i].survival is None for i in priced):
         base = base_tokens + sum(keep) - sum(keep[i] for i in priced)
-        counts = _priced_counts([ranks[i].odds for i in priced], costs, price, base)
-        for index, count in zip(priced, counts, strict=True):
+        odds = _odds([trees[i] for i in priced], [choices[i] for i in priced])
+        for index, count in zip(priced, _worthwhile(odds, costs, price, base), strict=True):
             keep[index] = count
-    return [_first(t, r, k) for t, r, k in zip(trees, ranks, keep, strict=True)]
+    return [_likeliest(tree, count) for tree, count in zip(trees, keep, strict=True)]
 
 
-def _rank(tree: DraftTree, choice: Choice) -> _Ranked:
-    budget = min(choice.budget, tree.tokens.size)
-    believed = choice.survival
-    if is_chain(tree) or budget == 0:
-        odds = capped(tree) if believed is None else believed
-        return _Ranked(None, odds[:budget])
-    odds = capped(tree)
-    order = likeliest_first(odds)
-    return _Ranked(order, (odds[order] if believed is None else believed)[:budget])
+def _odds(trees: Sequence[DraftTree], choices: Sequence[Choice]) -> Survival:
+    """float64 [N, K]: survival by rank as the policy believes it, 0 behind each budget."""
+    odds = ranked(trees)
+    for row, choice in zip(odds, choices, strict=True):
+        if choice.survival is not None:
+            size = min(len(row), choice.budget)
+            row[:size] = choice.survival[:size]
+    budgets = np.array([choice.budget for choice in choices])
+    odds[np.arange(odds.shape[1]) >= budgets[:, None]] = 0.0
+    return odds
 
 
-def _priced_counts(odds: list[Survival], costs: Costs, price: float, base_tokens: int) -> list[int]:
-    lengths = [len(row) for row in odds]
-    table = np.zeros((len(odds), max(lengths)))
-    for row, values in zip(table, odds, strict=True):
-        row[: len(values)] = values
-    flat = table[table > 0.0]
-    extra = extra_verify_ms(costs, base_tokens, len(flat))
-    count, _ = best_count(flat, extra, price)
+def _worthwhile(odds: Survival, costs: Costs, price: float, base_tokens: int) -> list[int]:
+    """Nodes per row that pay for their verification."""
+    live = odds[odds > 0.0]
+    extra = extra_verify_ms(costs, base_tokens, live.size)
+    count, _ = best_count(live, extra, price)
     if count == 0:
         return [0] * len(odds)
-    counts: list[int] = nodes_per_row(table, count).tolist()
+    counts: list[int] = nodes_per_row(odds, count).tolist()
     return counts
 
 
-def _first(tree: DraftTree, rank: _Ranked, count: int) -> DraftTree:
+def _likeliest(tree: DraftTree, count: int) -> DraftTree:
     """The `count` most likely nodes of the tree."""
     if count == tree.tokens.size:
         return tree
     if count == 0:
         return _EMPTY
-    if rank.order is None:
+    if is_chain(tree):
         return DraftTree(
             tree.tokens[:count], tree.parents[:count], tree.depths[:count],
             tree.survival[:count], tree.source,
         )  # fmt: skip
-    nodes = np.sort(rank.order[:count])
+    nodes = np.sort(likeliest_first(capped(tree))[:count])
     new_row = np.zeros(len(tree) + 1, np.int32)
     new_row[nodes + 1] = np.arange(1, count + 1)
     parents = new_row[tree.parents[nodes]]
