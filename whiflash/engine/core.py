@@ -80,6 +80,11 @@ class EngineCore:
         return created
 
     @property
+    def num_drafter_failures(self) -> int:
+        """Calls in which a drafter raised or handed over nonsense."""
+        return sum(drafter.num_failures for drafter in self._drafters.values())
+
+    @property
     def has_work(self) -> bool:
         return bool(self.running or self.admission.waiting)
 

@@ -111,4 +111,5 @@ class Sequence:
             assert self.cache is None
         if self.cache is not None:
             self.cache.check_integrity()
-            assert self.cache.num_bytes <= self.reserved_bytes, f"cache of {self.cache.num_bytes} bytes outgrew {self.reserved_bytes}"
+            held, allowed = self.cache.num_bytes, self.reserved_bytes
+            assert held <= allowed, f"a cache of {held} bytes outgrew its {allowed}"

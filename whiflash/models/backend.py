@@ -18,6 +18,10 @@ class AttentionBackend(Protocol):
     @property
     def name(self) -> str: ...
 
+    @property
+    def layout(self) -> CacheLayout:
+        """Of the slabs it makes, padding included."""
+
     def new_slab(self, num_tokens: int) -> Slab: ...
 
     def start(self, rows: RaggedRows) -> RaggedAttention: ...
@@ -29,11 +33,11 @@ class SdpaBackend:
     name = "sdpa"
 
     def __init__(self, layout: CacheLayout) -> None:
-        self._layout = layout
+        self.layout = layout
 
     def new_slab(self, num_tokens: int) -> RowSlab:
-        return RowSlab(self._layout, num_tokens)
+        return RowSlab(self.layout, num_tokens)
 
     def start(self, rows: RaggedRows) -> SdpaAttention:
-        device: torch.device = self._layout.device
+        device: torch.device = self.layout.device
         return SdpaAttention(rows, device)

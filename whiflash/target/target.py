@@ -54,7 +54,7 @@ class LocalTarget:
         return SlabCache(self.backend.new_slab(num_tokens))
 
     def cache_bytes(self, num_tokens: int) -> int:
-        return self.runner.layout.num_bytes(num_tokens)
+        return self.backend.layout.num_bytes(num_tokens)
 
     def forward(self, segments: Sequence[ForwardSegment]) -> ForwardOutput:
         """One ragged forward. Raises ValueError on segments that break the contract; then, as

@@ -196,21 +196,21 @@ def _completions(plan: Planned) -> dict[int, Completion]:
 
 
 def require_same_text(
-    target: Target, tokenizer: Tokenizer, plan: Planned, completions: dict[int, Completion]
+    plan: Planned, completions: dict[int, Completion], answers: list[PlainAnswer]
 ) -> int:
     """Every choice equals the plain loop's; a cancelled one is a prefix of it. Returns the number
     of choices compared. Raises AssertionError naming the first difference."""
-    for index in range(plan.request.params.n):
+    for index, want in enumerate(answers):
         got = completions[index]
-        want = plain_answer(target, tokenizer, plan.request, index, plan.seed)
+        where = f"seed {plan.seed}, choice {index} of {plan.request}: {got} instead of {want}"
         if got.finish_reason is FinishReason.CANCELLED:
-            assert got.token_ids == want.token_ids[: len(got.token_ids)], (plan, got, want)
+            assert got.token_ids == want.token_ids[: len(got.token_ids)], where
             continue
-        assert got.token_ids == want.token_ids, (plan.request, index, got, want)
-        assert got.text == want.text, (plan.request, index, got, want)
-        assert got.finish_reason is want.finish_reason, (plan.request, index, got, want)
+        assert got.token_ids == want.token_ids, where
+        assert got.text == want.text, where
+        assert got.finish_reason is want.finish_reason, where
         _require_usage(plan.request, got)
-    return plan.request.params.n
+    return len(answers)
 
 
 def _require_usage(request: GenerationRequest, got: Completion) -> None:

@@ -1,0 +1,26 @@
+"""Gate 1 (design.md 5): no drafter, policy, batch mix, chunking, cancellation or prefix hit
+changes a text. vllm #41758, #54928; sglang #38009; llama.cpp #27117."""
+
+from __future__ import annotations
+
+import pytest
+
+from whiflash.target.load import LoadedTarget
+from whiflash.testing.worlds import Tally, run_scenario
+
+NUM_ROUNDS = 10_000
+MAX_SCENARIOS = 400
+MAX_DEPTH = 7
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_ten_thousand_sequence_rounds_equal_the_plain_loop(toy: LoadedTarget) -> None:
+    tally = Tally()
+    for seed in range(MAX_SCENARIOS):
+        run_scenario(seed, toy.target, toy.tokenizer, tally)
+        if tally.rounds >= NUM_ROUNDS:
+            break
+    print("\n".join(tally.lines()))
+    assert tally.rounds >= NUM_ROUNDS
+    tally.require_coverage(MAX_DEPTH)
