@@ -100,6 +100,30 @@ def read_model(
     return loaded
 
 
+class ModelReader:
+    """Reads one model as often as asked, in any dtype; a GGUF file is decoded only once."""
+
+    def __init__(self, files: ModelFiles, config: PreTrainedConfig, device: str) -> None:
+        self._files = files
+        self._config = config
+        self._device = device
+        self._decoded: PreTrainedModel | None = None
+
+    def read(self, dtype: torch.dtype, max_layers: int | None = None) -> PreTrainedModel:
+        """The plain model, its first `max_layers` layers if that is given and saves reading."""
+        if self._files.gguf_name:
+            return self._decode(dtype)
+        is_short = max_layers is not None and max_layers < int(self._config.num_hidden_layers)
+        num_layers = max_layers if is_short else None
+        return read_model(self._files, self._config, dtype, self._device, num_layers)
+
+    def _decode(self, dtype: torch.dtype) -> PreTrainedModel:
+        if self._decoded is None:
+            self._decoded = read_model(self._files, self._config, torch.float32, self._device)
+        model: PreTrainedModel = copy.deepcopy(self._decoded).to(dtype)  # type: ignore[arg-type]
+        return model
+
+
 def _shorten(config: PreTrainedConfig, num_layers: int) -> None:
     config.num_hidden_layers = num_layers
     for key in ("layer_types", "mlp_layer_types"):

@@ -122,6 +122,6 @@ def settle_min_rows(
     """The least padding under which the quick exactness checks hold, and whether they do."""
     for min_rows in _MIN_ROWS:
         padded = LocalTarget(target.runner, target.backend, min_rows)
-        if find_exactness(padded, text_ids, is_quick=True).verdict == BITWISE:
+        if find_exactness(padded, text_ids, thorough=False).verdict == BITWISE:
             return replace(settings, min_rows=min_rows), padded, True
     return settings, target, False

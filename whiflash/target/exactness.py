@@ -44,12 +44,12 @@ Part = tuple[SequenceCache, Sequence[int] | Ids, Sequence[int] | None]
 
 
 def find_exactness(
-    target: LocalTarget, text_ids: Sequence[int], *, is_quick: bool = False
+    target: LocalTarget, text_ids: Sequence[int], *, quick: bool = True, thorough: bool = True
 ) -> Exactness:
-    """Runs every check (the quick ones only: one chain and one tree) on `text_ids`, which must
-    hold PROBE_TOKENS ids."""
+    """Runs the quick checks (a chain and a tree), the thorough ones, or both, on `text_ids`, which
+    must hold PROBE_TOKENS ids."""
     probe = _Probe(target, np.asarray(text_ids[:PROBE_TOKENS], np.int64))
-    checks = _QUICK if is_quick else (*_QUICK, *_THOROUGH)
+    checks = (_QUICK if quick else ()) + (_THOROUGH if thorough else ())
     failed = tuple(name for name, check in checks if not check(probe))
     probe.close()
     return Exactness(failed)
