@@ -19,7 +19,7 @@ _MANTISSA = 0xFFFFFFFFFFFFF
 _UNDERFLOW = -700.0
 
 
-@njit(inline="always")
+@njit(nogil=True)
 def log_positive(x: float) -> float:
     """Natural logarithm of a positive normal float64, within 4 units in the last place.
 
@@ -47,7 +47,7 @@ def log_positive(x: float) -> float:
     return exponent * _LN2 + 2.0 * ratio * series
 
 
-@njit(inline="always")
+@njit(nogil=True)
 def exp_non_positive(x: float) -> float:
     """exp(x) for x <= 0 within 4 units in the last place; 0 below -700.
 

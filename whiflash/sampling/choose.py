@@ -24,7 +24,7 @@ from whiflash.sampling.noise import (
 _SLACK = 1e-9
 
 
-@njit(inline="always")
+@njit(nogil=True)
 def _full_block_max(z: FloatRow, start: int, lanes: FloatRow) -> float:
     """Folds 64 values to one in halves, which vectorises; NaN if there is one."""
     half = BLOCK_IDS // 2
@@ -50,19 +50,19 @@ def block_maxima(z: FloatRow) -> FloatRow:
         maxima[block] = _full_block_max(z, block * BLOCK_IDS, lanes)
     if num_full < len(maxima):
         tail = len(z) - num_full * BLOCK_IDS
-        lanes[:tail] = z[num_full * BLOCK_IDS :]
-        lanes[tail:] = -np.inf
+        for i in range(BLOCK_IDS):
+            lanes[i] = z[num_full * BLOCK_IDS + i] if i < tail else -np.inf
         maxima[num_full] = _full_block_max(lanes, 0, lanes)
     return maxima
 
 
-@njit(inline="always")
+@njit(nogil=True)
 def _ceiling(z: float, temperature: float, noise: float) -> float:
     """An upper bound, safe against rounding, of any score with this z and at most this noise."""
     return z + temperature * noise + _SLACK * (abs(z) + temperature * abs(noise))
 
 
-@njit(inline="always")
+@njit(nogil=True)
 def _best_of_block(
     z: FloatRow,
     temperature: float,
@@ -88,9 +88,10 @@ def _best_of_block(
 def _choose(
     z: FloatRow, maxima: FloatRow, temperature: float, lane_0: np.uint64, lane_1: np.uint64
 ) -> int:
-    bounds = np.full(len(maxima), -np.inf)
+    bounds = np.empty(len(maxima))
     first = 0
     for block in range(len(maxima)):
+        bounds[block] = -np.inf
         if maxima[block] > -np.inf:
             least, _ = block_minimum(lane_0, lane_1, block)
             bounds[block] = _ceiling(maxima[block], temperature, -log_positive(least))

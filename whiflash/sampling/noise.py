@@ -80,7 +80,7 @@ def derive_key(
     return NoiseKey(hashlib.blake2b(message, digest_size=16, person=b"whiflash-key").digest())
 
 
-@njit(inline="always")
+@njit(nogil=True)
 def _mix(word: np.uint64) -> np.uint64:
     """Bijective finaliser of 64 bits (Stafford 2011, variant 13)."""
     word = (word ^ (word >> np.uint64(30))) * np.uint64(_ROUND_1)
@@ -88,18 +88,18 @@ def _mix(word: np.uint64) -> np.uint64:
     return word ^ (word >> np.uint64(31))
 
 
-@njit(inline="always")
+@njit(nogil=True)
 def _hash(lane_0: np.uint64, lane_1: np.uint64, counter: np.uint64) -> np.uint64:
     return _mix(_mix(lane_0 + counter * np.uint64(_STEP)) ^ lane_1)
 
 
-@njit(inline="always")
+@njit(nogil=True)
 def _exponential(word: np.uint64) -> float:
     uniform = (np.float64(word >> np.uint64(12)) + 0.5) * 2.0**-52
     return -log_positive(1.0 - uniform)
 
 
-@njit(inline="always")
+@njit(nogil=True)
 def block_minimum(lane_0: np.uint64, lane_1: np.uint64, block: int) -> tuple[float, np.int64]:
     """(E_min, id of the minimum) of a block; the id may lie beyond the vocabulary."""
     word = _hash(lane_0, lane_1, np.uint64(_BLOCK_COUNTER) + np.uint64(block))
@@ -108,7 +108,7 @@ def block_minimum(lane_0: np.uint64, lane_1: np.uint64, block: int) -> tuple[flo
     return _exponential(word) / BLOCK_IDS, np.int64(block * BLOCK_IDS) + place
 
 
-@njit(inline="always")
+@njit(nogil=True)
 def gumbel_in_block(
     lane_0: np.uint64, lane_1: np.uint64, token: int, least: float, least_id: np.int64
 ) -> float:
