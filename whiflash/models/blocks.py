@@ -59,11 +59,7 @@ class BlockSlab:
         for step, source in enumerate(sources):
             old_block, old = divmod(source, BLOCK_TOKENS)
             new_block, new = divmod(first + step, BLOCK_TOKENS)
-            pairs = zip(
-                _views(self._buffer[old_block], self.layout),
-                _views(self._buffer[new_block], self.layout),
-                strict=True,
-            )
+            pairs = zip(self.block(old_block), self.block(new_block), strict=True)
             for (old_keys, old_values), (new_keys, new_values) in pairs:
                 new_keys[:, :, new] = old_keys[:, :, old]
                 new_values[:, new] = old_values[:, old]
@@ -77,9 +73,13 @@ class BlockSlab:
     def release(self) -> None:
         self._buffer = self._new(0)
 
+    def block(self, index: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """Views of one block, per layer: K [heads, key width, 64], V [heads, 64, value width]."""
+        return _views(self._buffer[index], self.layout)
+
     def rows(self, layer: int, length: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Copies of a layer's K and V, [heads, length, width], for tests and tools."""
-        blocks = [_views(block, self.layout)[layer] for block in self._buffer]
+        blocks = [self.block(index)[layer] for index in range(self._buffer.shape[0])]
         keys = torch.cat([k.transpose(1, 2) for k, _ in blocks], dim=1)
         values = torch.cat([v for _, v in blocks], dim=1)
         return keys[:, :length], values[:, :length]

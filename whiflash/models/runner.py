@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 from transformers import PreTrainedModel
-from transformers.modeling_outputs import BaseModelOutputWithPast
+from transformers.modeling_outputs import MoeModelOutputWithPast
 
 from whiflash.core.protocols import ForwardSegment
 from whiflash.models.attention import ATTENTION_NAME, AttentionParams, RaggedAttention
@@ -33,8 +33,9 @@ class ModelRunner:
     """
 
     def __init__(self, model: PreTrainedModel) -> None:
-        model.eval()
+        model.eval().requires_grad_(False)
         model.set_attn_implementation(ATTENTION_NAME)
+        allow_wide_experts(model)
         self.model = model
         self.layout = _probe_layout(model)
         with torch.inference_mode():
@@ -54,6 +55,13 @@ class ModelRunner:
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """[R, h] -> [R, V]."""
         return self._head(hidden)
+
+
+def allow_wide_experts(model: PreTrainedModel) -> None:
+    """In float64, mixtures of experts must run expert by expert: torch's grouped matrix product
+    has no such kernel."""
+    if model.dtype == torch.float64 and model._can_set_experts_implementation():
+        model.set_experts_implementation("eager")
 
 
 class _ShapeProbe:
@@ -152,8 +160,8 @@ class _GivenHidden(nn.Module):
 
     hidden: torch.Tensor
 
-    def forward(self, *args: object, **options: object) -> BaseModelOutputWithPast:
-        return BaseModelOutputWithPast(last_hidden_state=self.hidden)
+    def forward(self, *args: object, **options: object) -> MoeModelOutputWithPast:
+        return MoeModelOutputWithPast(last_hidden_state=self.hidden)
 
 
 def _own_head(model: PreTrainedModel) -> Head:

@@ -109,6 +109,10 @@ class RowSlab:
     def release(self) -> None:
         self.capacity, self.keys, self.values = 0, [], []
 
+    def rows(self, layer: int, length: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """A layer's K and V, [heads, length, width]."""
+        return self.keys[layer][:, :length], self.values[layer][:, :length]
+
 
 def _copy_prefix(source: RowSlab, target: RowSlab, length: int) -> None:
     pairs = zip((*source.keys, *source.values), (*target.keys, *target.values), strict=True)
