@@ -22,6 +22,7 @@ NAME = "retrieval"
 DEFAULT_WINDOW_TOKENS = 32_768
 DEFAULT_MIN_SURVIVAL = 0.05
 MAX_TABLES = 1024
+_NOTHING = DraftTree.empty()
 
 
 class RetrievalDrafter:
@@ -70,7 +71,7 @@ class RetrievalDrafter:
         self.close(sequence_id)
         live = self._indexes.live(namespace)
         self._requests[sequence_id] = OpenRequest(
-            live, prompt_ids, prediction_ids, self._window_tokens
+            live, self._table(namespace), prompt_ids, prediction_ids, self._window_tokens
         )
 
     def close(self, sequence_id: int) -> None:
@@ -85,16 +86,22 @@ class RetrievalDrafter:
     def propose(self, rows: Sequence[DraftRow]) -> list[DraftTree]:
         """Raises ValueError on a sequence that is not open, or open in another namespace."""
         order = sorted(range(len(rows)), key=lambda number: rows[number].namespace)
-        requests = [self._request_of(rows[number]) for number in order]
-        self._batch.begin(len(rows))
+        asked = [rows[number] for number in order]
+        requests = [self._request_of(row) for row in asked]
+        self._batch.begin(
+            [
+                (request.reader, len(row.context), 0, row.max_nodes, row.max_depth)
+                for row, request in zip(asked, requests, strict=True)
+            ]
+        )
+        for place, (row, request) in enumerate(zip(asked, requests, strict=True)):
+            request.look_at_own(self._batch, place, row.context, self._min_survival)
+        self._look_at_live(requests)
+        trees = [_NOTHING] * len(rows)
+        summaries = self._batch.summaries.tolist()
         for place, (number, request) in enumerate(zip(order, requests, strict=True)):
-            self._look_at_own(place, rows[number], request)
-        self._look_at_live([rows[number].namespace for number in order], requests)
-        trees = [DraftTree.empty()] * len(rows)
-        summaries = self._batch.summaries[: len(rows)].tolist()
-        for place, (number, request) in enumerate(zip(order, requests, strict=True)):
-            trees[number] = self._tree(place, summaries[place])
             request.matched = int(summaries[place][layout.MATCHED])
+            trees[number] = self._tree(place, summaries[place])
         return trees
 
     def _request_of(self, row: DraftRow) -> OpenRequest:
@@ -103,46 +110,30 @@ class RetrievalDrafter:
             raise ValueError(f"sequence {row.sequence_id} is not open in the row's namespace")
         return request
 
-    def _look_at_own(self, place: int, row: DraftRow, request: OpenRequest) -> None:
-        is_forked = not request.context.absorb(row.context)
-        self._batch.ask(place, request.reader, row.context, is_forked, row.max_nodes, row.max_depth)
-        odds = self._table(row.namespace).odds
-        own = [(layout.CONTEXT, request.context), (layout.PREDICTION, request.prediction)]
-        for source, index in own:
-            if index is not None:
-                index.automaton.lookup(
-                    self._batch, index.matches, place, place + 1, source, odds, self._min_survival
-                )
-
-    def _look_at_live(self, namespaces: list[str], requests: list[OpenRequest]) -> None:
+    def _look_at_live(self, requests: list[OpenRequest]) -> None:
         first = 0
-        for namespace, group in groupby(namespaces):
-            end = first + len(list(group))
-            odds = self._table(namespace).odds
-            requests[first].live.lookup(self._batch, first, end, odds, self._min_survival)
+        for _, group in groupby(requests, key=lambda request: id(request.live)):
+            same = list(group)
+            end = first + len(same)
+            same[0].live.lookup(self._batch, first, end, same[0].odds.odds, self._min_survival)
             first = end
 
     def _tree(self, place: int, summary: list[float]) -> DraftTree:
         num_nodes = int(summary[layout.NUM_DRAFTED])
         if num_nodes == 0:
-            return DraftTree.empty()
-        source = int(summary[layout.SOURCE])
-        tokens, parents, depths, cells = self._batch.nodes[place, :, :num_nodes].copy()
-        probes = tuple(
-            (int(summary[layout.FIRST_TOKEN + other]), int(summary[layout.FIRST_CELL + other]))
-            for other in range(layout.NUM_SOURCES)
-            if other != source and summary[layout.FIRST_SURVIVAL + other] > 0
-        )
-        survival = self._batch.survival[place, :num_nodes].copy()
+            return _NOTHING
+        batch = self._batch
+        tokens, parents, depths, cells = batch.nodes[place, :, :num_nodes]
         return RetrievedTree(
-            tokens, parents, depths, survival, layout.SOURCE_NAMES[source], cells, probes
-        )
+            tokens, parents, depths, batch.survival[place, :num_nodes],
+            layout.SOURCE_NAMES[int(summary[layout.SOURCE])], cells, batch.firsts[place],
+        )  # fmt: skip
 
     def learn(self, feedback: Sequence[Feedback]) -> None:
         """Outcomes of own trees, whether verified or shadow; others teach nothing here."""
         for entry in feedback:
             if isinstance(entry.tree, RetrievedTree):
-                self._table(entry.row.namespace).learn(entry.tree.outcomes(entry.followed))
+                self._table(entry.row.namespace).learn(entry.tree, entry.followed)
 
     def _table(self, namespace: str) -> LearnedOdds:
         table = self._tables.get(namespace)

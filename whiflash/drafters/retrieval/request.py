@@ -5,10 +5,13 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from whiflash.trajectories.index import Automaton, LiveIndex
+from whiflash.drafters.retrieval.odds import LearnedOdds
+from whiflash.trajectories.index import Automaton, LiveIndex, LookupBatch, layout
 from whiflash.trajectories.index.automaton import no_matches
+from whiflash.trajectories.index.lookup import Odds
 
 Ids = npt.NDArray[np.int32]
+SPARE_TOKENS = 256
 REBUILD_AT = 1.5  # times the window
 # So many prompt ids are put in front of a prediction, so that the start of the answer matches it.
 PREDICTION_LEAD_TOKENS = 16
@@ -17,23 +20,31 @@ PREDICTION_LEAD_TOKENS = 16
 class ContextIndex:
     """The sequence's own context: its last `window_tokens` at least, half as many more at most."""
 
-    def __init__(self, window_tokens: int) -> None:
+    def __init__(self, context: Ids, window_tokens: int) -> None:
         self._window_tokens = window_tokens
-        self._absorbed = 0
-        self.automaton = Automaton()
-        self.matches = no_matches(1)  # kernels want one; a context's match is its own state
+        self.num_rebuilt = -1
+        self._rebuild(context)
 
-    def absorb(self, context: Ids) -> bool:
-        """Takes in what is new; False if the context does not extend the last one, in which case
-        it is indexed afresh."""
-        is_same = self._absorbed > 0 and self.automaton.absorb(context, self._absorbed)
-        has_room = len(self.automaton) <= REBUILD_AT * self._window_tokens
-        if not is_same or not has_room:
-            window = context[-self._window_tokens :]
-            self.automaton = Automaton(len(window) + 256)
-            self.automaton.extend(window)
+    def _rebuild(self, context: Ids) -> None:
+        window = context[-self._window_tokens :]
+        self.automaton = Automaton(len(window) + SPARE_TOKENS)
+        self.automaton.extend(window)
         self._absorbed = len(context)
-        return is_same
+        self.num_rebuilt += 1
+
+    def begin_row(
+        self, batch: LookupBatch, number: int, context: Ids, odds: Odds, min_survival: float
+    ) -> None:
+        """Drafts from the context, new tokens taken in. One that does not extend the last one is
+        indexed afresh, and `batch.rows` says so."""
+        num_new = len(context) - self._absorbed
+        if len(self.automaton) + num_new > REBUILD_AT * self._window_tokens:
+            self._rebuild(context)
+        if not self.automaton.begin_row(batch, number, context, self._absorbed, odds, min_survival):
+            self._rebuild(context)
+            batch.rows[number, layout.IS_FORKED] = 1
+            self.automaton.begin_row(batch, number, context, self._absorbed, odds, min_survival)
+        self._absorbed = len(context)
 
     def check_integrity(self) -> None:
         self.automaton.check_integrity()
@@ -57,21 +68,39 @@ class PredictionIndex:
 
 
 class OpenRequest:
-    """All of one sequence: context, prediction, and its place in the namespace's live index."""
+    """All of one sequence: context, prediction, its place in the namespace's live index, and the
+    namespace's learned odds."""
 
     def __init__(
-        self, live: LiveIndex, prompt_ids: Ids, prediction_ids: Ids, window_tokens: int
+        self,
+        live: LiveIndex,
+        odds: LearnedOdds,
+        prompt_ids: Ids,
+        prediction_ids: Ids,
+        window_tokens: int,
     ) -> None:
         self.live = live
         self.reader = live.open_reader()
-        self.context = ContextIndex(window_tokens)
-        self.context.absorb(prompt_ids)
+        self.odds = odds
+        self.context = ContextIndex(prompt_ids, window_tokens)
         self.prediction = (
             PredictionIndex(prompt_ids, prediction_ids, window_tokens)
             if len(prediction_ids)
             else None
         )
         self.matched = 0
+
+    def look_at_own(
+        self, batch: LookupBatch, place: int, context: Ids, min_survival: float
+    ) -> None:
+        """Drafts from context and prediction."""
+        odds = self.odds.odds
+        self.context.begin_row(batch, place, context, odds, min_survival)
+        if self.prediction is not None:
+            self.prediction.automaton.lookup(
+                batch, self.prediction.matches, place, place + 1, layout.PREDICTION, odds,
+                min_survival,
+            )  # fmt: skip
 
     @property
     def num_bytes(self) -> int:

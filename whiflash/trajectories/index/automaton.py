@@ -76,19 +76,22 @@ class Automaton:
             self.take_room(self.room_made(len(tokens) - done))
             done += self.append(tokens[done:])
 
-    def absorb(self, context: Ids, absorbed: int) -> bool:
-        """For an automaton over one growing context: appends context[absorbed:]. False, and
-        nothing changed, if the context is not a longer one of the same."""
-        done = absorbed
+    def begin_row(
+        self, batch: LookupBatch, number: int, context: Ids, absorbed: int, odds: Odds,
+        min_survival: float,
+    ) -> bool:  # fmt: skip
+        """For an automaton over one growing context: takes in context[absorbed:], drafts from it
+        and notes it as row `number`. False, and nothing changed, if the context is not a longer
+        one of the same."""
         while True:
-            done = int(
-                kernels.absorb(
-                    self.states, self.edges, self.slots, self.text, self.head, context, done
-                )
-            )
-            if done < 0 or done == len(context):
-                return done >= 0
-            self.take_room(self.room_made(len(context) - done))
+            absorbed = search.begin_row(
+                self.states, self.edges, self.slots, self.text, self.head, context, absorbed,
+                number, batch.rows, batch.tails, odds, batch.nodes, batch.survival, batch.firsts,
+                batch.summaries, min_survival,
+            )  # fmt: skip
+            if absorbed < 0 or absorbed == len(context):
+                return absorbed >= 0
+            self.take_room(self.room_made(len(context) - absorbed))
 
     def lookup(
         self, batch: LookupBatch, matches: npt.NDArray[np.int64], first: int, end: int,
@@ -97,8 +100,8 @@ class Automaton:
         """Improves the drafts of rows [first, end) of `batch`; see `search.lookup`."""
         search.lookup(
             self.states, self.edges, self.slots, self.text, self.head, matches, batch.rows,
-            batch.tails, odds, batch.nodes, batch.survival, batch.summaries, first, end, source,
-            min_survival,
+            batch.tails, odds, batch.nodes, batch.survival, batch.firsts, batch.summaries, first,
+            end, source, min_survival,
         )  # fmt: skip
 
     def end_run(self) -> None:
@@ -194,11 +197,13 @@ def warm_up() -> None:
     automaton = Automaton()
     automaton.extend(np.zeros(1, np.int32))
     automaton.end_run()
-    automaton.absorb(np.zeros(1, np.int32), 0)
     automaton.take_room(automaton.room_made(10 * MIN_CAPACITY_TOKENS))
     automaton.state_of(np.zeros(1, np.int32))
     odds = np.ones(layout.NUM_CELLS, np.float32)
-    automaton.lookup(LookupBatch(1), no_matches(1), 0, 1, layout.LIVE, odds, 0.0)
+    batch = LookupBatch()
+    batch.begin([(0, 0, 0, 1, 1)])
+    automaton.lookup(batch, no_matches(1), 0, 1, layout.LIVE, odds, 0.0)
+    Automaton().begin_row(batch, 0, np.zeros(1, np.int32), 0, odds, 0.0)
 
 
 def _num_slots(num_edges: int) -> int:

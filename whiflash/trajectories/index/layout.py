@@ -48,9 +48,9 @@ NUM_NODE_FIELDS = 6
 # Rows of a drafted tree, int32 [4, MAX_NODES].
 DRAFT_TOKEN, PARENT, DEPTH, CELL = range(4)
 NUM_NODE_ROWS = 4
-# Fields of a row's summary; behind them three per source: survival, token and cell of the
-# likeliest first node, so that sources that were not chosen are scored too.
-EXPECTED, NUM_DRAFTED, MATCHED, SOURCE, FIRST_SURVIVAL = range(5)
-FIRST_TOKEN = FIRST_SURVIVAL + NUM_SOURCES
-FIRST_CELL = FIRST_TOKEN + NUM_SOURCES
-NUM_SUMMARY_FIELDS = FIRST_CELL + NUM_SOURCES
+# Fields of a row's summary. LIVE_LENGTH: the longest match in the live index so far;
+# FIRST_SURVIVAL: per source, of its likeliest first node.
+EXPECTED, NUM_DRAFTED, MATCHED, SOURCE, LIVE_LENGTH, FIRST_SURVIVAL = range(6)
+NUM_SUMMARY_FIELDS = FIRST_SURVIVAL + NUM_SOURCES
+# Columns of the likeliest first node of each source, so that all of them can be scored.
+FIRST_TOKEN, FIRST_CELL = range(2)

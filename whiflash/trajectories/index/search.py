@@ -6,7 +6,7 @@ import numpy as np
 
 from whiflash.trajectories.index import layout as at
 from whiflash.trajectories.index.jit import Array, Float, Int, jit
-from whiflash.trajectories.index.kernels import find_child, match_from
+from whiflash.trajectories.index.kernels import absorb, find_child, match_from
 
 
 @jit
@@ -168,15 +168,15 @@ def _grow(
 @jit
 def _keep_better(
     source: Int, length: Int, num_nodes: Int, trial: Array, trial_survival: Array,
-    nodes: Array, node_survival: Array, summary: Array,
+    nodes: Array, node_survival: Array, firsts: Array, summary: Array,
 ) -> None:  # fmt: skip
     expected = 0.0
     for node in range(num_nodes):
         expected += trial_survival[node]
     if trial_survival[0] > summary[at.FIRST_SURVIVAL + source]:
         summary[at.FIRST_SURVIVAL + source] = trial_survival[0]
-        summary[at.FIRST_TOKEN + source] = trial[at.DRAFT_TOKEN, 0]
-        summary[at.FIRST_CELL + source] = trial[at.CELL, 0]
+        firsts[source, at.FIRST_TOKEN] = trial[at.DRAFT_TOKEN, 0]
+        firsts[source, at.FIRST_CELL] = trial[at.CELL, 0]
     if expected > summary[at.EXPECTED]:
         summary[at.EXPECTED] = expected
         summary[at.NUM_DRAFTED] = num_nodes
@@ -189,44 +189,89 @@ def _keep_better(
 
 
 @jit
-def lookup(
-    states: Array, edges: Array, slots: Array, text: Array, head: Array, matches: Array,
-    rows: Array, tails: Array, odds: Array, nodes: Array, survival: Array, summaries: Array,
-    first: Int, end: Int, source: Int, min_survival: Float,
-) -> None:  # fmt: skip
-    """Drafts for rows [first, end) from one automaton, keeping per row the draft of the greatest
-    expected accepted tokens among those of earlier calls and this one.
-
-    matches: int64 [readers, 4]; rows: int64 [R, 5]; tails: int32 [R, MAX_MATCH_TOKENS], the last
-    ids of each context, right-aligned; odds: float32 [NUM_CELLS]; nodes: int32 [R, 4, MAX_NODES];
-    survival: float32 [R, MAX_NODES]; summaries: float64 [R, NUM_SUMMARY_FIELDS]. For source
-    CONTEXT the automaton *is* the row's context, and the match its longest repeated suffix."""
+def _scratch() -> tuple[Array, Array, Array, Array, Array, Array]:
     fringe = np.empty((at.MAX_CHILDREN * (at.MAX_NODES + 1), at.NUM_NODE_FIELDS), np.int64)
     fringe_survival = np.empty(len(fringe), np.float64)
     found = np.empty((at.MAX_SCANNED + 1, 3), np.int64)
     trial = np.empty((at.NUM_NODE_ROWS, at.MAX_NODES), np.int32)
     trial_survival = np.empty(at.MAX_NODES, np.float32)
-    node = np.zeros(at.NUM_NODE_FIELDS, np.int64)
+    return (
+        np.zeros(at.NUM_NODE_FIELDS, np.int64),
+        found,
+        fringe,
+        fringe_survival,
+        trial,
+        trial_survival,
+    )
+
+
+@jit
+def _draft(
+    states: Array, edges: Array, slots: Array, text: Array, state: Int, length: Int, source: Int,
+    row: Array, odds: Array, min_survival: Float, scratch: Array, nodes: Array,
+    node_survival: Array, firsts: Array, summary: Array,
+) -> None:  # fmt: skip
+    """Grows a tree from a match and keeps it if it is the row's best so far."""
+    while state > 0 and states[state, at.TARGET] == 0:  # only ever seen at the end of a run
+        state = np.int64(states[state, at.LINK])
+        length = np.int64(states[state, at.LENGTH])
+    if state <= 0 or (source == at.LIVE and length <= summary[at.LIVE_LENGTH]):
+        return  # a newer part of the live index has matched as much
+    if source == at.LIVE:
+        summary[at.LIVE_LENGTH] = length
+    node, found, fringe, fringe_survival, trial, trial_survival = scratch
+    node[at.NODE_STATE] = state
+    node[at.NODE_LENGTH] = length
+    node[at.NODE_ROW] = 0
+    node[at.NODE_DEPTH] = 0
+    num_nodes = _grow(states, edges, slots, text, source, node, row, odds, min_survival,
+                      found, fringe, fringe_survival, trial, trial_survival)  # fmt: skip
+    if num_nodes > 0:
+        _keep_better(source, length, num_nodes, trial, trial_survival, nodes, node_survival,
+                     firsts, summary)  # fmt: skip
+
+
+@jit
+def lookup(
+    states: Array, edges: Array, slots: Array, text: Array, head: Array, matches: Array,
+    rows: Array, tails: Array, odds: Array, nodes: Array, survival: Array, firsts: Array,
+    summaries: Array, first: Int, end: Int, source: Int, min_survival: Float,
+) -> None:  # fmt: skip
+    """Drafts for rows [first, end) from one automaton over other texts, keeping per row the draft
+    of the greatest expected accepted tokens among those of earlier calls and this one.
+
+    matches: int64 [readers, NUM_MATCH_COLUMNS]; odds: float32 [NUM_CELLS]; the others are those
+    of `lookup.LookupBatch`."""
+    scratch = _scratch()
     for number in range(first, end):
         row = rows[number]
-        if source == at.CONTEXT:
-            state = np.int64(states[head[at.LAST], at.LINK])
-            length = np.int64(states[state, at.LENGTH]) if state > 0 else np.int64(0)
-        else:
-            match = matches[row[at.READER] if source == at.LIVE else 0]
-            _follow(states, edges, slots, head, match, row, tails[number])
-            state, length = match[at.MATCH_STATE], match[at.MATCH_LENGTH]
-        while state > 0 and states[state, at.TARGET] == 0:  # only ever seen at the end of a run
-            state = np.int64(states[state, at.LINK])
-            length = np.int64(states[state, at.LENGTH])
-        if state <= 0:
-            continue
-        node[at.NODE_STATE] = state
-        node[at.NODE_LENGTH] = length
-        node[at.NODE_ROW] = 0
-        node[at.NODE_DEPTH] = 0
-        num_nodes = _grow(states, edges, slots, text, source, node, row, odds, min_survival,
-                          found, fringe, fringe_survival, trial, trial_survival)  # fmt: skip
-        if num_nodes > 0:
-            _keep_better(source, length, num_nodes, trial, trial_survival, nodes[number],
-                         survival[number], summaries[number])  # fmt: skip
+        match = matches[row[at.READER] if source == at.LIVE else 0]
+        _follow(states, edges, slots, head, match, row, tails[number])
+        _draft(states, edges, slots, text, match[at.MATCH_STATE], match[at.MATCH_LENGTH], source,
+               row, odds, min_survival, scratch, nodes[number], survival[number],
+               firsts[number], summaries[number])  # fmt: skip
+
+
+@jit
+def begin_row(
+    states: Array, edges: Array, slots: Array, text: Array, head: Array, context: Array,
+    absorbed: Int, number: Int, rows: Array, tails: Array, odds: Array, nodes: Array,
+    survival: Array, firsts: Array, summaries: Array, min_survival: Float,
+) -> Int:  # fmt: skip
+    """Absorbs what is new of a row's context, drafts from the context itself (the match is its
+    longest suffix that it holds twice), and notes its length and tail for the other sources.
+    Returns what `kernels.absorb` returns; unless that is all of the context, nothing else is
+    done."""
+    done = absorb(states, edges, slots, text, head, context, absorbed)
+    if done != len(context):
+        return done
+    rows[number, at.TOTAL] = done
+    known = min(done, at.MAX_MATCH_TOKENS)
+    for back in range(1, known + 1):
+        tails[number, at.MAX_MATCH_TOKENS - back] = context[done - back]
+    state = np.int64(states[head[at.LAST], at.LINK])
+    if state > 0:
+        _draft(states, edges, slots, text, state, np.int64(states[state, at.LENGTH]), at.CONTEXT,
+               rows[number], odds, min_survival, _scratch(), nodes[number], survival[number],
+               firsts[number], summaries[number])  # fmt: skip
+    return done

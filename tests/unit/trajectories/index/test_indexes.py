@@ -1,0 +1,133 @@
+"""The indexes of a process: filled from the log by a thread, one namespace at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from whiflash.core.errors import ConfigError
+from whiflash.trajectories.index import TrajectoryIndexes
+from whiflash.trajectories.index.live import MIN_BYTES
+from whiflash.trajectories.log import LogBatch
+from whiflash.trajectories.memory_log import MemoryLog
+from whiflash.trajectories.record import TrajectoryRecord
+
+
+def record(namespace: str, num_tokens: int, seed: int = 0) -> TrajectoryRecord:
+    tokens = np.random.default_rng(seed).integers(0, 1000, num_tokens)
+    return TrajectoryRecord(namespace, "", tokens)
+
+
+class FailingLog(MemoryLog):
+    """Its first reads fail."""
+
+    num_left = 2
+
+    def read(self, namespace: str, cursor: str, max_records: int = 64) -> LogBatch:
+        if self.num_left:
+            self.num_left -= 1
+            raise ConnectionError("the log is away")
+        return super().read(namespace, cursor, max_records)
+
+
+@pytest.fixture
+def log() -> MemoryLog:
+    return MemoryLog()
+
+
+@pytest.fixture
+def indexes(log: MemoryLog) -> Iterator[TrajectoryIndexes]:
+    with TrajectoryIndexes(log) as made:
+        yield made
+        assert made.flush()
+        made.check_integrity()
+
+
+def test_what_was_logged_before_and_after_is_indexed(
+    log: MemoryLog, indexes: TrajectoryIndexes
+) -> None:
+    log.append(record("a", 300))
+    index = indexes.live("a")
+    assert indexes.flush()
+    assert index.num_tokens == 300
+    log.append(record("a", 200, seed=1))
+    assert indexes.flush()
+    assert index.num_tokens == 500
+    assert indexes.live("a") is index
+    assert indexes.num_bytes == index.num_bytes
+
+
+def test_isolation_in_pairs_the_same_namespace_holds_it_and_another_does_not(
+    log: MemoryLog, indexes: TrajectoryIndexes
+) -> None:
+    """sglang PR 35102: every request searched every corpus."""
+    same, other = indexes.live("same"), indexes.live("other")
+    log.append(record("same", 100))
+    assert indexes.flush()
+    assert same.num_tokens == 100
+    assert other.num_tokens == 0
+
+
+def test_a_namespace_that_nobody_uses_is_not_indexed(
+    log: MemoryLog, indexes: TrajectoryIndexes
+) -> None:
+    log.append(record("idle", 100))
+    indexes.live("a")
+    assert indexes.flush()
+    assert indexes.num_bytes == 0
+
+
+def test_a_dropped_namespace_is_read_again_when_it_is_used_again(
+    log: MemoryLog, indexes: TrajectoryIndexes
+) -> None:
+    log.append(record("a", 100))
+    dropped = indexes.live("a")
+    assert indexes.flush()
+    indexes.drop("a")
+    assert indexes.num_bytes == 0
+    again = indexes.live("a")
+    assert indexes.flush()
+    assert again is not dropped
+    assert again.num_tokens == 100
+
+
+def test_over_the_total_the_namespace_out_of_use_longest_gives_up_its_runs() -> None:
+    log = MemoryLog()
+    with TrajectoryIndexes(log, max_bytes=2 * MIN_BYTES) as indexes:
+        old, new = indexes.live("old"), indexes.live("new")
+        for seed in range(8):
+            log.append(record("old", 250, seed))
+        assert indexes.flush()
+        before = old.num_tokens
+        for seed in range(12):
+            log.append(record("new", 250, seed))
+        assert indexes.flush()
+        assert old.num_tokens < before
+        assert new.num_tokens > old.num_tokens
+        indexes.check_integrity()
+
+
+def test_a_log_that_is_away_is_asked_again() -> None:
+    log = FailingLog()
+    log.append(record("a", 50))
+    with TrajectoryIndexes(log) as indexes:
+        index = indexes.live("a")
+        assert indexes.flush()
+        assert index.num_tokens == 50
+        assert indexes.num_failures == 2
+
+
+def test_misuse_is_refused() -> None:
+    log = MemoryLog()
+    with pytest.raises(ConfigError, match="bytes"):
+        TrajectoryIndexes(log, max_bytes=10)
+    indexes = TrajectoryIndexes(log)
+    assert indexes.flush()  # nothing is followed yet
+    with pytest.raises(ValueError, match="namespace is required"):
+        indexes.live("")
+    indexes.close()
+    indexes.close()
+    with pytest.raises(ValueError, match="closed"):
+        indexes.live("a")
