@@ -96,6 +96,9 @@ def read_model(
             f"{files.folder} lacks {len(missing)} weights ({missing[0]}, ...); fetch it again"
         )
     model.hf_quantizer, model.is_quantized = None, False  # GGUF is plain floats by now
+    if dtype == torch.float64:
+        # transformers' default for experts, a grouped matmul, has no float64 form.
+        model.set_experts_implementation("eager")
     loaded: PreTrainedModel = model.to(device).eval()
     return loaded
 

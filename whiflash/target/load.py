@@ -156,7 +156,15 @@ def _build(source: _Source, options: list[TargetSettings], asked: list[str]) -> 
     target = _proven(source, model, choice.settings, is_proven=earlier is not None)
     measurement = _measure(source, target, choice, earlier)
     kept_note = None if measurement is earlier else write_measurement(kept, measurement)
-    notes = (choice.reason, rope_note, _failed_note(measurement), kept_note, *_omp_notes())
+    rounding = _rounding_note(source, measurement.settings)
+    notes = (
+        choice.reason,
+        rounding,
+        rope_note,
+        _failed_note(measurement),
+        kept_note,
+        *_omp_notes(),
+    )
     target = LocalTarget(target.runner, target.backend, measurement.settings.min_rows)
     info = describe(
         target,
@@ -224,6 +232,13 @@ def _still_holds(earlier: Measurement, target: LocalTarget, ids: Sequence[int]) 
         if quick.verdict != exactness.BITWISE:
             return False
     return curve.agrees(earlier.curve, target, ids)
+
+
+def _rounding_note(source: _Source, settings: TargetSettings) -> str | None:
+    stored = _stored_dtype(source.config)
+    if settings.torch_dtype.itemsize >= stored.itemsize:
+        return None
+    return f"weights stored as {str(stored).removeprefix('torch.')} are rounded to {settings.dtype}"
 
 
 def _failed_note(measurement: Measurement) -> str | None:

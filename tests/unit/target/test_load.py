@@ -124,6 +124,8 @@ def test_auto_chooses_by_measurement_and_says_why(toy32: Path) -> None:
     assert info.dtype in ("bfloat16", "float32")
     assert info.notes[0].startswith("measured at 1 and 8 rows: ")
     assert "float32 packed" in info.notes[0]
+    is_rounded = "weights stored as float32 are rounded to bfloat16" in info.notes
+    assert is_rounded == (info.dtype == "bfloat16")
 
 
 def test_unwritable_cache_is_noted_not_fatal(

@@ -51,6 +51,27 @@ FAMILIES: dict[str, Callable[[], PreTrainedConfig]] = {
     ),
     "gemma2 (soft caps)": lambda: config_of("Gemma2Config", head_dim=8, sliding_window=40),
     "phi3 (fused projections)": lambda: config_of("Phi3Config"),
+    "qwen3-moe": lambda: config_of(
+        "Qwen3MoeConfig", head_dim=8, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=16
+    ),
+    "gpt-oss (sinks, windows)": lambda: config_of(
+        "GptOssConfig", head_dim=8, sliding_window=40, num_local_experts=4, num_experts_per_tok=2
+    ),
+    "deepseek-v3 (MLA, dense then sparse)": lambda: config_of(
+        "DeepseekV3Config",
+        num_key_value_heads=4,
+        q_lora_rank=16,
+        kv_lora_rank=16,
+        qk_nope_head_dim=16,
+        qk_rope_head_dim=8,
+        v_head_dim=16,
+        n_routed_experts=4,
+        num_experts_per_tok=2,
+        n_group=1,
+        topk_group=1,
+        moe_intermediate_size=16,
+        first_k_dense_replace=1,
+    ),
 }
 
 
