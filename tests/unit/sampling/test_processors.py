@@ -121,3 +121,15 @@ def test_ids_beyond_the_model_are_refused_by_name(params: SamplingParams, field:
 def test_ending_ids() -> None:
     assert ending_ids(SamplingParams(stop_token_ids=(7,)), EOS) == {7, 2, 3}
     assert ending_ids(SamplingParams(stop_token_ids=(7,), ignore_eos=True), EOS) == {7}
+
+
+@pytest.mark.parametrize("second", [[1, 2, 9], [9, 2, 3], [1, 2], [], [1, 2, 3, 3]])
+def test_another_prefix_is_counted_anew(second: list[int]) -> None:
+    """The other branch of a tree may be as long as the first."""
+    params = SamplingParams(frequency_penalty=1.5, presence_penalty=0.5, repetition_penalty=1.3)
+    processors = Processors(params, [4], V, EOS)
+    for generated in ([1, 2, 3], second):
+        row = np.ones(V)
+        processors.apply(row, generated, None)
+        np.testing.assert_allclose(row, naive(np.ones(V), params, [4], generated, None))
+        processors.check_integrity()
