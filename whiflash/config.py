@@ -61,7 +61,9 @@ class EngineConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     model: str = Field(
-        "smollm2-135m", min_length=1, description="built-in name, local folder or hub name"
+        "smollm2-135m",
+        min_length=1,
+        description="built-in name, local folder, GGUF file or hub name",
     )
     device: str = Field("cpu", pattern=r"^(cpu|cuda(:\d+)?)$", description="cpu, cuda or cuda:N")
     dtype: DType = Field("auto", description="auto measures and picks the fastest")

@@ -19,6 +19,7 @@ from whiflash.bench.transformers_twin import LOOKUP_TOKENS, TransformersTwin, fa
 from whiflash.bench.verify_curve import measure_curve
 from whiflash.core.errors import ConfigError
 from whiflash.engine.engine import Engine
+from whiflash.target.load import load_target
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +52,6 @@ def run(options: SuiteOptions) -> SuiteResult:
         note = _arrival_note()
         _say("no drafting, against transformers")
         plain = measure_plain(engine, *twins, encoded, effort.num_repeats, note)
-        _say("the verify curve")
-        curve = measure_curve(engine.target, _long_text(encoded), effort.curve_repeats)
         _say("routed drafting by kind of text")
         drafting, ratios = measure_drafting(
             engine, twins[0], prompts, encoded, effort.num_repeats, _drafting_note(twins[0])
@@ -60,6 +59,9 @@ def run(options: SuiteOptions) -> SuiteResult:
         _say("drafting under load")
         load, loaded = _load(engine, prompts, encoded, effort)
         plan = engine.plan()
+    _say("the verify curve")
+    target = load_target(options.model).target
+    curve = measure_curve(target, _long_text(encoded), effort.curve_repeats)
     return SuiteResult(
         title="the embedded engine on one machine",
         setting=_setting(options.model, plan, dtypes),

@@ -28,10 +28,9 @@ def plan(
         dtype=dtype, device=device, chat_template=chat_template,
     )  # fmt: skip
     from whiflash.engine.engine import Engine
-    from whiflash.models.sources import cache_folder
 
     with Engine(settings) as engine:
-        resolved = {"cache_folder": str(cache_folder()), **engine.plan()}
+        resolved = engine.plan()
     if as_json:
         typer.echo(json.dumps(resolved, indent=2))
     else:
