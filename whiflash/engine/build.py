@@ -9,14 +9,16 @@ from pathlib import Path
 import psutil
 
 from whiflash.config import EngineConfig
+from whiflash.core.errors import ConfigError
 from whiflash.core.protocols import Drafter, Target
-from whiflash.drafters.registry import make_drafters
+from whiflash.core.rows import NONE
+from whiflash.drafters.registry import DRAFTERS, make_drafters
 from whiflash.engine.core import EngineCore, EngineLimits
 from whiflash.engine.publish import Publisher
 from whiflash.models.tokenizer import HFTokenizer
 from whiflash.obs.round_log import RoundLog
 from whiflash.routing.costs import CostModel
-from whiflash.routing.policies.registry import make_policy
+from whiflash.routing.policies.registry import POLICIES, make_policy
 from whiflash.routing.router import Router
 from whiflash.target.load import load_target
 from whiflash.trajectories.index import TrajectoryIndexes
@@ -52,6 +54,7 @@ def build_parts(config: EngineConfig) -> EngineParts:
 
     Raises ConfigError, ModelError or UnsupportedModelError.
     """
+    _check_names(config)
     loaded = load_target(
         config.model,
         dtype=config.dtype,
@@ -80,3 +83,15 @@ def build_parts(config: EngineConfig) -> EngineParts:
         config, loaded.path, loaded.target, loaded.tokenizer, drafters, router, limits, core,
         indexes, publisher,
     )  # fmt: skip
+
+
+def _check_names(config: EngineConfig) -> None:
+    """Before any weight is read."""
+    for arm in config.arms:
+        if arm not in DRAFTERS.names:
+            valid = ", ".join((NONE, *DRAFTERS.names))
+            raise ConfigError(f"unknown drafter {arm!r}; use one of: {valid}")
+    if config.policy not in POLICIES:
+        raise ConfigError(
+            f"unknown policy {config.policy!r}; use one of: {', '.join(sorted(POLICIES))}"
+        )

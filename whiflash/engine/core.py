@@ -53,7 +53,7 @@ class EngineCore:
         publisher: Publisher,
         limits: EngineLimits,
     ) -> None:
-        self._target = target
+        self.target = target
         self._drafters = {name: GuardedDrafter(d) for name, d in drafters.items()}
         self._router = router
         self._publisher = publisher
@@ -101,7 +101,7 @@ class EngineCore:
         rows, chunks = self._drop_cancelled(rows, chunks)
         if not rows and not chunks:
             return True
-        forward = VerifyForward(self._target, rows, chunks)
+        forward = VerifyForward(self.target, rows, chunks)
         verdicts = self._judge_all(forward, rows, chunks)
         self._commit_prefill(chunks)
         emitted = self._apply(forward, rows, verdicts)

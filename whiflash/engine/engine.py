@@ -15,6 +15,7 @@ from whiflash.core.errors import EngineClosedError, InvalidRequestError, WhiFlas
 from whiflash.core.params import GenerationRequest, SamplingParams
 from whiflash.core.results import Completion, Delta, Generation
 from whiflash.engine.build import EngineParts, build_parts
+from whiflash.engine.core import EngineCore
 from whiflash.engine.plan import describe
 from whiflash.engine.thread import EngineThread
 from whiflash.engine.ticket import Event, Ticket
@@ -42,6 +43,11 @@ class Engine:
     @property
     def config(self) -> EngineConfig:
         return self._parts.config
+
+    @property
+    def core(self) -> EngineCore:
+        """The loop itself, for counters and tests; only its own thread may step it."""
+        return self._parts.core
 
     @property
     def tokenizer(self) -> HFTokenizer:

@@ -29,7 +29,7 @@ from whiflash.testing.hostile import HostileDrafter
 from whiflash.trajectories.index import TrajectoryIndexes
 from whiflash.trajectories.memory_log import MemoryLog
 
-SCRIPTED = ("oracle", "oracle_tree", "wrong", "random", "random_chain", "hostile")
+SCRIPTED = ("oracle", "oracle_tree", "half_true", "wrong", "random", "random_chain", "hostile")
 RETRIEVAL = "retrieval"
 NUM_REQUESTS = 8
 STOP_WORDS = ("e", "ab", "th", "q.", "zz")
@@ -67,6 +67,23 @@ class LeavingDrafter(RandomDrafter):
             if plan.cancels_mid_draft and plan.ticket is not None and self._rng.random() < 0.2:
                 plan.ticket.cancel()
         return trees
+
+
+class HalfTrueDrafter(OracleDrafter):
+    """The truth down to a random depth, then a wrong id: rejections at every depth."""
+
+    def __init__(self, truth: Truth, vocab_size: int, rng: random.Random) -> None:
+        super().__init__(truth.continuation, vocab_size, max_tokens=16, name="half_true")
+        self._rng = rng
+
+    def draft(self, row: DraftRow) -> DraftTree:
+        tree = super().draft(row)
+        if len(tree) == 0:
+            return tree
+        tokens = tree.tokens.copy()
+        place = self._rng.randrange(len(tokens))
+        tokens[place] = (tokens[place] + 1) % self._vocab_size
+        return DraftTree.chain(tokens, source=self.name)
 
 
 @dataclass(slots=True)
@@ -201,6 +218,8 @@ def _scripted(
         return OracleDrafter(truth.continuation, vocab, name=name)
     if name == "oracle_tree":
         return OracleDrafter(truth.continuation, vocab, num_decoys=2, name=name)
+    if name == "half_true":
+        return HalfTrueDrafter(truth, vocab, rng)
     if name == "wrong":
         return WrongDrafter(truth.continuation, vocab, name=name)
     if name == "random_chain":
