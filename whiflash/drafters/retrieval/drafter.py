@@ -12,7 +12,7 @@ import numpy.typing as npt
 from whiflash.core.draft import DraftTree
 from whiflash.core.errors import ConfigError
 from whiflash.core.rows import DraftRow, Feedback
-from whiflash.drafters.retrieval.odds import LearnedOdds
+from whiflash.drafters.retrieval.odds import LearnedOdds, warm_up
 from whiflash.drafters.retrieval.request import OpenRequest
 from whiflash.drafters.retrieval.tree import RetrievedTree
 from whiflash.trajectories.index import LookupBatch, TrajectoryIndexes, layout
@@ -46,6 +46,7 @@ class RetrievalDrafter:
                 f"retrieval needs window_tokens >= {layout.MAX_MATCH_TOKENS} and min_survival in "
                 f"[0, 1), got {window_tokens} and {min_survival}"
             )
+        warm_up()
         self._indexes = indexes
         self._window_tokens = window_tokens
         self._min_survival = min_survival

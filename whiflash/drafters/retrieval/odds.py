@@ -96,3 +96,10 @@ class LearnedOdds:
         assert ((hits >= 0) & (hits <= trials)).all(), "more hits than trials"
         assert (trials < MAX_TRIALS).all(), "counts did not fade"
         assert ((self.odds >= np.float32(FLOOR)) & (self.odds <= np.float32(CEILING))).all()
+
+
+def warm_up() -> None:
+    """Compiles the scoring, or loads it from numba's cache, so that no round has to."""
+    none = np.zeros(0, np.int32)
+    tree = RetrievedTree(none, none, none, np.zeros(0, np.float32))
+    LearnedOdds().learn(tree, ())

@@ -65,6 +65,7 @@ class Automaton:
 
     def append(self, tokens: Ids) -> int:
         """Appends to the current run as far as there is room; how many."""
+        tokens = _writable(tokens)
         return int(
             kernels.append(self.states, self.edges, self.slots, self.text, self.head, tokens)
         )
@@ -83,6 +84,7 @@ class Automaton:
         """For an automaton over one growing context: takes in context[absorbed:], drafts from it
         and notes it as row `number`. False, and nothing changed, if the context is not a longer
         one of the same."""
+        context = _writable(context)
         while True:
             absorbed = search.begin_row(
                 self.states, self.edges, self.slots, self.text, self.head, context, absorbed,
@@ -183,6 +185,11 @@ class Automaton:
         owners, tokens = edges[:, layout.EDGE_STATE], edges[:, layout.EDGE_TOKEN]
         keys = owners.astype(np.int64) << 32 | tokens.astype(np.int64) & 0xFFFFFFFF
         assert len(np.unique(keys)) == len(keys), "two edges of one state with one token"
+
+
+def _writable(ids: Ids) -> Ids:
+    """A copy of read-only ids: numba would compile every kernel a second time for them."""
+    return ids if ids.flags.writeable else ids.copy()
 
 
 def no_matches(num_readers: int) -> npt.NDArray[np.int64]:

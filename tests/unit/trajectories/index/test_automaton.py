@@ -8,10 +8,11 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from whiflash.trajectories.index import Automaton
+from whiflash.trajectories.index import Automaton, LookupBatch, kernels, layout
 from whiflash.trajectories.index.layout import MAX_WALK_LINKS
 
 Run = list[int]
+ODDS = np.ones(layout.NUM_CELLS, np.float32)
 # Short runs over few ids repeat a lot; no walk is longer than its run, so the cap never binds.
 RUNS = st.lists(
     st.integers(1, 4).flatmap(lambda top: st.lists(st.integers(0, top), max_size=MAX_WALK_LINKS)),
@@ -124,3 +125,20 @@ def test_memory_stays_within_the_live_index_budget() -> None:
     automaton.extend(text)
     automaton.take_room(automaton.trimmed())
     assert automaton.num_bytes / len(automaton) <= 84
+
+
+def test_read_only_ids_do_not_compile_the_kernels_again() -> None:
+    """A compilation in the middle of serving would stop everything for seconds."""
+    automaton = built([[1, 2, 3]])
+    num_signatures = len(kernels.append.signatures)
+    tokens = ids([4, 5])
+    tokens.flags.writeable = False
+    automaton.extend(tokens)
+    assert automaton.begin_row(asked(tokens), 0, tokens, 0, ODDS, 0.0)
+    assert len(kernels.append.signatures) == num_signatures
+
+
+def asked(context: np.ndarray) -> LookupBatch:
+    batch = LookupBatch()
+    batch.begin([(0, len(context), 0, 4, 4)])
+    return batch

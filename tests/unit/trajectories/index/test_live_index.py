@@ -81,6 +81,14 @@ def paths(tokens: list[int], parents: list[int]) -> list[Run]:
     return found[1:]
 
 
+def test_a_run_that_comes_while_a_sequence_is_open_is_matched_in_full() -> None:
+    index = filled([[1, 2, 3, 4]])
+    reader = index.open_reader()
+    assert look(index, reader, [5, 6, 7])[0] == 0
+    index.add(record([5, 6, 7, 8, 9]))
+    assert look(index, reader, [5, 6, 7, 8])[:2] == (4, [9])
+
+
 def test_the_latest_of_equal_continuations_comes_first() -> None:
     index = filled([[1, 2, 3], [1, 2, 4]])
     _, tokens, parents = look(index, index.open_reader(), [9, 1, 2])
