@@ -16,7 +16,7 @@ from whiflash.target.target import LocalTarget
 
 # Half the forwards of a drafting engine are small verifies, the others nearly single rows.
 _TIMED_ROWS = (1, 8)
-_TURNS, _REPEATS = 3, 3
+_TURNS, _REPEATS = 3, 2
 # What bit-equal text with and without drafting may cost before speed wins.
 _MAX_BITWISE_PRICE = 1.5
 # Rows a forward is padded to, smallest first: float32 kernels differ between one row and more.
