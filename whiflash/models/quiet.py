@@ -15,8 +15,8 @@ def quiet_libraries() -> None:
     from transformers.utils import logging
 
     if "TRANSFORMERS_VERBOSITY" not in os.environ:
-        logging.set_verbosity_error()  # type: ignore[no-untyped-call]
-    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+        logging.set_verbosity_error()
+    logging.disable_progress_bar()
 
 
 @contextmanager

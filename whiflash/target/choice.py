@@ -72,7 +72,7 @@ def _linears(dtype: torch.dtype, device: str) -> Sequence[str]:
 
 
 def _is_packable(dtype: torch.dtype) -> bool:
-    has_onednn = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+    has_onednn = torch.backends.mkldnn.is_available()
     if dtype not in PACKED_DTYPES or not has_onednn:
         return False
     return dtype != torch.bfloat16 or bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())

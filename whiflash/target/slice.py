@@ -58,7 +58,7 @@ def cut(model: PreTrainedModel, text_ids: Sequence[int]) -> ModelSlice:
             vars(module)["sliding_window"] = min(window, MAX_WINDOW)
     wide = torch.float64 if model.dtype == torch.float64 else torch.float32
     small.to(dtype=wide)  # type: ignore[call-arg]
-    small.eval()  # type: ignore[no-untyped-call]
+    small.eval()
     return ModelSlice(small, tuple(ids))
 
 
@@ -70,7 +70,7 @@ def _parts(model: PreTrainedModel) -> tuple[nn.ModuleList, nn.Module, nn.Module]
         if isinstance(module, nn.ModuleList) and len(module) == count
     ]
     embedding = model.get_input_embeddings()
-    head = model.get_output_embeddings()  # type: ignore[no-untyped-call]
+    head = model.get_output_embeddings()
     if len(lists) != 1 or embedding is None or head is None:
         raise UnsupportedModelError(
             f"{model.config.model_type} is built unlike a plain decoder (one list of layers "
