@@ -65,7 +65,7 @@ def ragged_attention(
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
-    attention_mask: torch.Tensor | None,
+    attention_mask: torch.Tensor | None,  # noqa: ARG001  (transformers passes one)
     scaling: float | None = None,
     **options: object,
 ) -> tuple[torch.Tensor, None]:

@@ -94,9 +94,9 @@ class SlabCache:
 
     def check_integrity(self) -> None:
         if self._slab is None:
-            assert self._length == 0 and self.num_scratch == 0
+            assert (self._length, self.num_scratch) == (0, 0)
             return
-        assert 0 <= self._length
+        assert self._length >= 0
         assert self._length + self.num_scratch <= self._slab.capacity
         assert (self._scratch_parents < np.arange(self.num_scratch)).all()
         assert (self._scratch_parents >= -1).all()

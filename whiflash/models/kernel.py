@@ -61,7 +61,7 @@ def _address(numbers, index):  # type: ignore[no-untyped-def]
 @_jit
 def _tile_rows(left):  # type: ignore[no-untyped-def]
     """Rows of the next tile: as many as there is code for."""
-    return np.int64(6 if left >= 6 else 3 if left >= 3 else left)
+    return np.int64(6 if left >= 6 else min(3, left))
 
 
 @_jit
@@ -150,7 +150,7 @@ def _weigh(kind, a, state, rows, first_row, positions, block):  # type: ignore[n
 @_jit
 def _walk(kind, a, slab, head, query, state, positions, first, last):  # type: ignore[no-untyped-def]
     """All rows against the blocks first..last, keys lying at their positions."""
-    scores, fades, peak, total, mixed = state
+    scores, fades, _, _, mixed = state
     width, value_stride = a[KEY_WIDTH], a[VALUE_STRIDE]
     num_rows = len(positions)
     for block in range(first, last + 1):

@@ -34,8 +34,7 @@ def compiled_kernel(dtype: torch.dtype) -> Any:
     # numba's cache looks at the file of the entry alone; the stamp, part of its key, covers all.
     stamp = hashlib.sha256(source.encode()).hexdigest()
     run = kernel.entry(kind, zero, stamp)
-    compiled = cfunc(types.void(types.int64), cache=True, error_model="numpy")(run)
-    return compiled
+    return cfunc(types.void(types.int64), cache=True, error_model="numpy")(run)
 
 
 @functools.cache

@@ -76,7 +76,7 @@ class _ShapeProbe:
         query: torch.Tensor,
         key: torch.Tensor,
         value: torch.Tensor,
-        params: AttentionParams,
+        _params: AttentionParams,
     ) -> torch.Tensor:
         self.shapes[layer] = LayerShape(key.shape[0], key.shape[2], value.shape[2])
         return value.repeat_interleave(query.shape[0] // value.shape[0], 0).transpose(0, 1)
@@ -160,7 +160,7 @@ class _GivenHidden(nn.Module):
 
     hidden: torch.Tensor
 
-    def forward(self, *args: object, **options: object) -> MoeModelOutputWithPast:
+    def forward(self, *_args: object, **_options: object) -> MoeModelOutputWithPast:
         return MoeModelOutputWithPast(last_hidden_state=self.hidden)
 
 

@@ -124,9 +124,9 @@ class _Vectors:
 
 
 def _score_tile(num_rows: int) -> Any:
-    @intrinsic  # type: ignore[untyped-decorator]
+    @intrinsic
     def score(
-        typing: Any, kind: Any, query: Any, width: Any, keys: Any, out: Any, stride: Any
+        _typing: Any, kind: Any, query: Any, width: Any, keys: Any, out: Any, stride: Any
     ) -> Any:
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             _emit_scores(_Vectors(builder, signature.args[0]), num_rows, *args[1:])
@@ -162,16 +162,16 @@ def _emit_scores(
             vec.store(builder.load(sums[row][v]), vec.behind(out, place))
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def softmax_row(
-    typing: Any, kind: Any, scores: Any, low: Any, high: Any, scale: Any, peak: Any, total: Any
+    _typing: Any, kind: Any, scores: Any, low: Any, high: Any, scale: Any, peak: Any, total: Any
 ) -> Any:
     """One step of the online softmax for one row and block; returns the factor for what was
     summed before. scores[BLOCK] become weights, 0 outside low..high; peak[1] is the running
     maximum, total[LANES] the running sums of weights."""
     result = types.float64 if kind == types.float64 else types.float32
 
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    def generate(_context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return _emit_softmax(_Vectors(builder, signature.args[0]), *args[1:])
 
     return result(kind, scores, low, high, scale, peak, total), generate
@@ -217,9 +217,9 @@ def _splat_integer(builder: ir.IRBuilder, value: Any) -> Any:
 
 
 def _value_tile(num_rows: int) -> Any:
-    @intrinsic  # type: ignore[untyped-decorator]
+    @intrinsic
     def mix(
-        typing: Any, kind: Any, weights: Any, fades: Any, offsets: Any, values: Any,
+        _typing: Any, kind: Any, weights: Any, fades: Any, offsets: Any, values: Any,
         num_keys: Any, width: Any, out: Any,
     ) -> Any:  # fmt: skip
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -266,19 +266,19 @@ def _emit_mix(
         vec.store(b.load(slot), address)
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def fetch_add(typing: Any, address: Any, amount: Any) -> Any:
+@intrinsic
+def fetch_add(_typing: Any, _address: Any, _amount: Any) -> Any:
     """Atomically add to the int64 at `address`; returns what it was."""
 
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
         pointer = builder.inttoptr(args[0], _I64.as_pointer())
         return builder.atomic_rmw("add", pointer, args[1], "seq_cst")
 
     return types.int64(types.int64, types.int64), generate
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def as_pointer(typing: Any, kind: Any, address: Any) -> Any:
+@intrinsic
+def as_pointer(_typing: Any, kind: Any, _address: Any) -> Any:
     """The address as a C pointer to numbers of the kind's own type."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -287,12 +287,12 @@ def as_pointer(typing: Any, kind: Any, address: Any) -> Any:
     return types.CPointer(kind)(kind, types.int64), generate
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def widen(typing: Any, kind: Any, number: Any) -> Any:
+@intrinsic
+def widen(_typing: Any, kind: Any, _number: Any) -> Any:
     """A stored number as one of the computing type."""
     result = types.float32 if kind == types.uint16 else kind
 
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    def generate(_context: Any, builder: Any, signature: Any, args: Any) -> Any:
         if signature.args[0] != types.uint16:
             return args[1]
         return builder.bitcast(builder.shl(builder.zext(args[1], _I32), _I32(16)), ir.FloatType())
@@ -300,11 +300,11 @@ def widen(typing: Any, kind: Any, number: Any) -> Any:
     return result(kind, kind), generate
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def narrow(typing: Any, kind: Any, number: Any) -> Any:
+@intrinsic
+def narrow(_typing: Any, kind: Any, _number: Any) -> Any:
     """A computed number as it is stored, rounded to nearest even."""
 
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    def generate(_context: Any, builder: Any, signature: Any, args: Any) -> Any:
         if signature.args[0] != types.uint16:
             return args[1]
         bits = builder.bitcast(args[1], _I32)

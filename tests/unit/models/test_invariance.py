@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 import torch
@@ -65,8 +63,8 @@ class Reference:
 
 
 @pytest.fixture(scope="module", params=[torch.bfloat16, torch.float32], ids=["bf16", "fp32"])
-def reference(request: pytest.FixtureRequest) -> Iterator[Reference]:
-    yield Reference(request.param)
+def reference(request: pytest.FixtureRequest) -> Reference:
+    return Reference(request.param)
 
 
 @pytest.mark.parametrize("chunk", [2, 7, 31, 64, 65, 100, 300])

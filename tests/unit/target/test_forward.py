@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -135,8 +135,8 @@ CASES = [
 
 
 @pytest.fixture(params=CASES, ids=lambda c: f"{c[0]}-{str(c[1])[6:]}-{c[2]}")
-def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
-    yield Pair(*request.param)
+def pair(request: pytest.FixtureRequest) -> Pair:
+    return Pair(*request.param)
 
 
 def test_mixed_chunks_trees_and_rows_equal_plain_forwards(pair: Pair) -> None:
@@ -255,7 +255,7 @@ def test_padding_changes_no_row_and_no_cache() -> None:
 
 
 BAD_SEGMENTS: dict[str, Callable[[Any], list[ForwardSegment]]] = {
-    "nothing": lambda cache: [],
+    "nothing": lambda _: [],
     "the same cache twice": lambda cache: [ForwardSegment(cache, _ids(1, 2))] * 2,
     "an empty segment": lambda cache: [ForwardSegment(cache, _ids(1, 0))],
     "more logits than rows": lambda cache: [ForwardSegment(cache, _ids(1, 2), None, 3)],
