@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from whiflash.bench.drafting import measure_drafting
 from whiflash.bench.load import measure_load
-from whiflash.bench.plain import BATCH, PlainResult, measure_plain
+from whiflash.bench.plain import BATCH, PlainEffort, PlainResult, measure_plain
 from whiflash.bench.prompts import KINDS, BenchPrompt, all_prompts
 from whiflash.bench.runs import CACHE_STATE, cold_request, encode, run_once
 from whiflash.bench.suite import Highlight, SuiteOptions, SuiteResult, Table
@@ -26,6 +26,7 @@ from whiflash.target.load import load_target
 class Effort:
     """How often and how long things are measured."""
 
+    plain: PlainEffort
     num_repeats: int
     curve_repeats: int
     load_repeats: int
@@ -35,8 +36,8 @@ class Effort:
     max_tokens: int | None = None
 
 
-FULL: Final = Effort(2, 15, 3, 32, 2, 3)
-QUICK: Final = Effort(1, 2, 1, 4, 1, 1, 16)
+FULL: Final = Effort(PlainEffort(3, 96, 2, 3), 2, 15, 3, 32, 2, 3)
+QUICK: Final = Effort(PlainEffort(1, 8, 1, 1), 1, 2, 1, 4, 1, 1, 16)
 
 
 def run(options: SuiteOptions) -> SuiteResult:
@@ -46,19 +47,19 @@ def run(options: SuiteOptions) -> SuiteResult:
     effort = QUICK if options.is_quick else FULL
     prompts = chosen_prompts(effort)
     with Engine(model=options.model) as engine:
+        plan = engine.plan()
         encoded = encode(engine, prompts)
         run_once(engine, cold_request(encoded[0], 8, None))  # what is compiled on first use
         twins, dtypes = _twins(engine, encoded, effort)
         note = _arrival_note()
         _say("no drafting, against transformers")
-        plain = measure_plain(engine, *twins, encoded, effort.num_repeats, note)
+        plain = measure_plain(engine, *twins, encoded, effort.plain, note)
         _say("routed drafting by kind of text")
         drafting, ratios = measure_drafting(
             engine, twins[0], prompts, encoded, effort.num_repeats, _drafting_note(twins[0])
         )
         _say("drafting under load")
         load, loaded = _load(engine, prompts, encoded, effort)
-        plan = engine.plan()
     _say("the verify curve")
     target = load_target(options.model).target
     curve = measure_curve(target, _long_text(encoded), effort.curve_repeats)

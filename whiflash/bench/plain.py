@@ -32,6 +32,17 @@ COLUMNS: Final = (
 
 
 @dataclass(frozen=True, slots=True)
+class PlainEffort:
+    """How much is run. `num_tokens` is the length of the single answers; the budgets of a batch
+    are cut to it."""
+
+    num_prompts: int
+    num_tokens: int
+    single_repeats: int
+    batch_repeats: int
+
+
+@dataclass(frozen=True, slots=True)
 class PlainResult:
     """The table, and the ratios that the highlights quote."""
 
@@ -45,12 +56,12 @@ def measure_plain(
     single_twin: TransformersTwin,
     batch_twin: TransformersTwin,
     prompts: Sequence[tuple[int, ...]],
-    num_repeats: int,
+    effort: PlainEffort,
     note: str,
 ) -> PlainResult:
     """Both workloads; answers run to their full length on both sides (end token ignored)."""
-    single_row, single = _single(engine, single_twin, prompts[:3], 96, num_repeats)
-    batch_row, batched = _arrivals(engine, batch_twin, prompts[:BATCH], num_repeats)
+    single_row, single = _single(engine, single_twin, prompts[: effort.num_prompts], effort)
+    batch_row, batched = _arrivals(engine, batch_twin, prompts[:BATCH], effort)
     table = Table(
         "plain", "No drafting, against transformers", note, COLUMNS, (single_row, batch_row)
     )
@@ -58,9 +69,12 @@ def measure_plain(
 
 
 def _single(
-    engine: Engine, twin: TransformersTwin, prompts: Sequence[tuple[int, ...]], num_tokens: int,
-    num_repeats: int,
-) -> tuple[dict[str, Any], Ratio]:  # fmt: skip
+    engine: Engine,
+    twin: TransformersTwin,
+    prompts: Sequence[tuple[int, ...]],
+    effort: PlainEffort,
+) -> tuple[dict[str, Any], Ratio]:
+    num_tokens = effort.num_tokens
     ours: list[float] = []
     theirs: list[float] = []
     for ids in prompts:
@@ -68,7 +82,7 @@ def _single(
             "ours": partial(_ours_alone, engine, ids, num_tokens),
             "twin": partial(twin.generate, ids, num_tokens, ignore_eos=True),
         }
-        samples = alternate(runs, num_repeats)
+        samples = alternate(runs, effort.single_repeats)
         ours += [sample.seconds for sample in samples["ours"]]
         theirs += [sample.seconds for sample in samples["twin"]]
     what = f"batch 1: {len(prompts)} prompts, {num_tokens} tokens each, prefill included"
@@ -80,17 +94,20 @@ def _ours_alone(engine: Engine, ids: tuple[int, ...], num_tokens: int) -> Comple
 
 
 def _arrivals(
-    engine: Engine, twin: TransformersTwin, prompts: Sequence[tuple[int, ...]], num_repeats: int
+    engine: Engine,
+    twin: TransformersTwin,
+    prompts: Sequence[tuple[int, ...]],
+    effort: PlainEffort,
 ) -> tuple[dict[str, Any], Ratio]:
     times = [_GAP_S * number for number in range(len(prompts))]
-    budgets = _BUDGETS[: len(prompts)]
+    budgets = [min(count, effort.num_tokens) for count in _BUDGETS[: len(prompts)]]
     runs: dict[str, Callable[[], object]] = {
         "ours": lambda: run_arrivals(
             engine, times, lambda i: cold_request(prompts[i], budgets[i], NONE, ignore_eos=True)
         ),
         "twin": lambda: static_batches(twin, times, prompts, budgets),
     }
-    samples = alternate(runs, max(num_repeats, 2))
+    samples = alternate(runs, effort.batch_repeats)
     seconds = {name: [sample.seconds for sample in runs] for name, runs in samples.items()}
     what = (
         f"batch {len(prompts)}: a request every {_GAP_S} s, {min(budgets)} to {max(budgets)} "
