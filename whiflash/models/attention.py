@@ -12,6 +12,8 @@ from transformers import AttentionInterface
 # transformers takes every name that contains "flash" for a FlashAttention kernel and fails
 # (facts: measured); without a mask function of the same name it builds no mask.
 ATTENTION_NAME = "whi_ragged"
+# A layer asks for the same at every call: what it asked first is kept in its module.
+_KEPT_PARAMS = "_ragged_params"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +74,11 @@ def ragged_attention(
     """The registered function: [1, heads, T, width] in, [1, T, heads, width] out. The forward's
     `RaggedAttention` comes as the keyword argument `ragged`."""
     ragged: RaggedAttention = options["ragged"]  # type: ignore[assignment]
-    params = _layer_params(module, scaling, options)
-    layer = int(module.layer_idx)  # type: ignore[arg-type]
-    return ragged.attend(layer, query[0], key[0], value[0], params)[None], None
+    kept = vars(module)
+    params = kept.get(_KEPT_PARAMS)
+    if params is None:
+        params = kept[_KEPT_PARAMS] = _layer_params(module, scaling, options)
+    return ragged.attend(kept["layer_idx"], query[0], key[0], value[0], params)[None], None
 
 
 AttentionInterface.register(ATTENTION_NAME, ragged_attention)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from whiflash.models import kernel as k
@@ -18,7 +18,6 @@ from whiflash.models.slab import BLOCK_TOKENS, CacheLayout
 # Query rows (rows x grouped heads) that one task walks the keys with.
 TASK_QUERIES = 48
 SERIAL_ROWS = 32
-_Scalars = npt.NDArray[np.float32 | np.float64]
 
 
 class KernelBackend:
@@ -30,12 +29,11 @@ class KernelBackend:
         if layout.dtype not in KERNEL_DTYPES or layout.device.type != "cpu":
             raise ValueError(f"no attention kernel for {layout.dtype} on {layout.device}")
         self.layout = padded(layout)
-        self.offsets = layer_offsets(self.layout)
         self.block_stride = block_numbers(self.layout)
         self.launcher = Launcher(layout.dtype)
-        self.computing = np.float64 if layout.dtype == torch.float64 else np.float32
-        strides = {shape.value_width for shape in self.layout.layers}
-        self.lines = {s: np.arange(BLOCK_TOKENS, dtype=np.int64) * s for s in strides}
+        self._offsets = layer_offsets(self.layout)
+        self._is_wide = layout.dtype == torch.float64
+        self._layers: dict[int, _Layer] = {}
 
     def new_slab(self, num_tokens: int) -> BlockSlab:
         return BlockSlab(self.layout, num_tokens)
@@ -43,25 +41,69 @@ class KernelBackend:
     def start(self, rows: RaggedRows) -> KernelAttention:
         return KernelAttention(self, rows)
 
+    def layer(
+        self, layer: int, num_heads: int, value_width: int, params: AttentionParams
+    ) -> _Layer:
+        """The layer's own arguments, made at its first call."""
+        found = self._layers.get(layer)
+        if found is None or found.params is not params:
+            found = self._new_layer(layer, num_heads, value_width, params)
+            self._layers[layer] = found
+        return found
+
+    def _new_layer(
+        self, layer: int, num_heads: int, value_width: int, params: AttentionParams
+    ) -> _Layer:
+        shape = self.layout.layers[layer]
+        number = np.float64 if self._is_wide else np.float32
+        scalars = np.array([params.scaling, params.softcap], number)
+        line = np.arange(BLOCK_TOKENS, dtype=np.int64) * shape.value_width
+        sinks = None
+        if params.sinks is not None:
+            wide = torch.float64 if self._is_wide else torch.float32
+            sinks = params.sinks.detach().to(wide).contiguous()
+        arguments = np.array(
+            [
+                num_heads, num_heads // shape.num_heads, shape.key_width, value_width,
+                shape.value_width, line.ctypes.data, self._offsets[layer], params.window,
+                0 if sinks is None else sinks.data_ptr(), scalars.ctypes.data,
+            ],
+            np.int64,
+        )  # fmt: skip
+        kept_alive = (scalars, line, sinks)
+        return _Layer(params, arguments, shape.num_heads, num_heads // shape.num_heads, kept_alive)
+
+
+@dataclass(frozen=True, slots=True)
+class _Layer:
+    """Arguments NUM_HEADS to SCALARS, and what they point to."""
+
+    params: AttentionParams
+    arguments: Int64
+    kv_heads: int
+    group: int
+    kept_alive: tuple[object, ...]
+
 
 class KernelAttention:
     """`RaggedAttention` of one forward over `BlockSlab` caches."""
 
     def __init__(self, backend: KernelBackend, rows: RaggedRows) -> None:
         self._backend = backend
+        self._run = backend.launcher.run
         self._rows = rows
         self._num_threads = torch.get_num_threads()
         self._spans = _span_table(rows.spans)
         self._path_starts, self._paths = _paths(rows)
-        self._tables: dict[tuple[int, int], tuple[Int64, Int64]] = {}
-        self._scalars: dict[tuple[float, float], _Scalars] = {}
+        self._tables: dict[tuple[int, int], _Tables] = {}
         self._arguments = np.zeros(k.NUM_FIELDS, np.int64)
         self._address = self._arguments.ctypes.data
-        a = self._arguments
-        a[k.SPANS] = self._spans.ctypes.data
-        a[k.PATHS], a[k.PATH_STARTS] = self._paths.ctypes.data, self._path_starts.ctypes.data
-        a[k.STORED_BYTES] = backend.layout.dtype.itemsize
-        a[k.BLOCK_STRIDE] = backend.block_stride
+        self._fields = memoryview(self._arguments)
+        self._fields[k.SPANS] = self._spans.ctypes.data
+        self._fields[k.PATHS] = self._paths.ctypes.data
+        self._fields[k.PATH_STARTS] = self._path_starts.ctypes.data
+        self._fields[k.STORED_BYTES] = backend.layout.dtype.itemsize
+        self._fields[k.BLOCK_STRIDE] = backend.block_stride
 
     def attend(
         self,
@@ -71,64 +113,49 @@ class KernelAttention:
         value: torch.Tensor,
         params: AttentionParams,
     ) -> torch.Tensor:
-        query, key, value = _dense(query), _dense(key), _dense(value)
-        num_heads, num_rows, key_width = query.shape
-        kv_heads, _, value_width = value.shape
-        out = query.new_empty(num_rows, num_heads, value_width)
+        num_heads, num_rows, _ = query.shape
+        out = query.new_empty(num_rows, num_heads, value.shape[2])
         if num_rows > self._rows.num_rows:
             out[self._rows.num_rows :] = 0
-        sinks = self._sinks(params)
-        a = self._arguments
-        a[k.QUERY], a[k.QUERY_HEAD], a[k.QUERY_ROW] = _place(query)
-        a[k.KEY], a[k.KEY_HEAD], a[k.KEY_ROW] = _place(key)
-        a[k.VALUE], a[k.VALUE_HEAD], a[k.VALUE_ROW] = _place(value)
-        a[k.OUT], a[k.NUM_HEADS], a[k.GROUP] = out.data_ptr(), num_heads, num_heads // kv_heads
-        a[k.KEY_WIDTH], a[k.VALUE_WIDTH] = key_width, value_width
-        stride = self._backend.layout.layers[layer].value_width
-        a[k.VALUE_STRIDE], a[k.OFFSETS] = stride, self._backend.lines[stride].ctypes.data
-        a[k.LAYER_OFFSET], a[k.WINDOW] = self._backend.offsets[layer], params.window
-        a[k.SINKS] = 0 if sinks is None else sinks.data_ptr()
-        a[k.SCALARS] = self._scalars_of(params).ctypes.data
-        self._launch(kv_heads, num_heads // kv_heads)
+        own = self._backend.layer(layer, num_heads, value.shape[2], params)
+        a = self._fields
+        self._arguments[k.NUM_HEADS : k.NUM_FIELDS] = own.arguments
+        # What is made dense here must live until the launch is over.
+        query, key, value = _dense(query), _dense(key), _dense(value)
+        a[k.QUERY], (a[k.QUERY_HEAD], a[k.QUERY_ROW], _) = query.data_ptr(), query.stride()
+        a[k.KEY], (a[k.KEY_HEAD], a[k.KEY_ROW], _) = key.data_ptr(), key.stride()
+        a[k.VALUE], (a[k.VALUE_HEAD], a[k.VALUE_ROW], _) = value.data_ptr(), value.stride()
+        a[k.OUT] = out.data_ptr()
+        self._launch(own.kv_heads, own.group)
         return out
 
     def _launch(self, kv_heads: int, group: int) -> None:
         """All K/V rows first, then attention. Few rows are not worth waking threads for."""
-        writes, tasks = self._tables_of(kv_heads, group)
-        a, run = self._arguments, self._backend.launcher.run
-        a[k.WRITES], a[k.NUM_WRITES], a[k.NEXT_WRITE] = writes.ctypes.data, len(writes), 0
+        tables = self._tables.get((kv_heads, group))
+        if tables is None:
+            tables = _Tables(self._rows.spans, kv_heads, group)
+            self._tables[kv_heads, group] = tables
+        a, threads = self._fields, self._num_threads
+        a[k.NEXT_WRITE], a[k.NUM_WRITES], a[k.WRITES] = 0, tables.num_writes, tables.writes_at
         a[k.NUM_TASKS] = 0
-        run(self._address, self._num_threads if self._rows.num_rows > SERIAL_ROWS else 1)
+        self._run(self._address, threads if self._rows.num_rows > SERIAL_ROWS else 1)
+        a[k.NEXT_TASK], a[k.NUM_TASKS], a[k.TASKS] = 0, tables.num_tasks, tables.tasks_at
         a[k.NUM_WRITES] = 0
-        a[k.TASKS], a[k.NUM_TASKS], a[k.NEXT_TASK] = tasks.ctypes.data, len(tasks), 0
-        run(self._address, self._num_threads if len(tasks) > 1 else 1)
+        self._run(self._address, threads if tables.num_tasks > 1 else 1)
 
-    def _tables_of(self, kv_heads: int, group: int) -> tuple[Int64, Int64]:
-        key = kv_heads, group
-        if key not in self._tables:
-            spans = self._rows.spans
-            self._tables[key] = _writes(spans, kv_heads), _tasks(spans, kv_heads, group)
-        return self._tables[key]
 
-    def _scalars_of(self, params: AttentionParams) -> _Scalars:
-        key = params.scaling, params.softcap
-        if key not in self._scalars:
-            self._scalars[key] = np.array(key, self._backend.computing)
-        return self._scalars[key]
+class _Tables:
+    """The writes and tasks of a forward, for layers of one shape."""
 
-    def _sinks(self, params: AttentionParams) -> torch.Tensor | None:
-        if params.sinks is None:
-            return None
-        is_wide = self._backend.computing == np.float64
-        return params.sinks.to(torch.float64 if is_wide else torch.float32).contiguous()
+    def __init__(self, spans: Sequence[RowSpan], kv_heads: int, group: int) -> None:
+        self._writes = _writes(spans, kv_heads)
+        self._tasks = _tasks(spans, kv_heads, group)
+        self.num_writes, self.writes_at = len(self._writes), self._writes.ctypes.data
+        self.num_tasks, self.tasks_at = len(self._tasks), self._tasks.ctypes.data
 
 
 def _dense(tensor: torch.Tensor) -> torch.Tensor:
     return tensor if tensor.stride(2) == 1 else tensor.contiguous()
-
-
-def _place(tensor: torch.Tensor) -> tuple[int, int, int]:
-    return tensor.data_ptr(), tensor.stride(0), tensor.stride(1)
 
 
 def _span_table(spans: Sequence[RowSpan]) -> Int64:

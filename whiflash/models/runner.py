@@ -16,6 +16,8 @@ from transformers.modeling_outputs import MoeModelOutputWithPast
 from whiflash.core.protocols import ForwardSegment
 from whiflash.models.attention import ATTENTION_NAME, AttentionParams, RaggedAttention
 from whiflash.models.cache import SlabCache
+from whiflash.models.direct import call_children_directly
+from whiflash.models.linear import PackedLinear, cheapest_rows
 from whiflash.models.ragged import RaggedRows
 from whiflash.models.sdpa import SdpaAttention
 from whiflash.models.slab import CacheLayout, LayerShape, RowSlab
@@ -29,7 +31,8 @@ class ModelRunner:
     """The model's own layers, called as directly as is equal to the model's own forward.
 
     The model's attention is switched to ours and its mode to evaluation. `is_bare` and
-    `has_plain_head` tell which shortcuts the load-time check allowed.
+    `has_plain_head` tell which shortcuts the load-time check allowed; `cheapest_rows` is the row
+    count that small forwards should be padded to.
     """
 
     def __init__(self, model: PreTrainedModel) -> None:
@@ -41,6 +44,7 @@ class ModelRunner:
         with torch.inference_mode():
             self._body, self.is_bare = _choose_body(model, self.layout)
             self._head, self.has_plain_head = _choose_head(model, self.layout)
+            self.cheapest_rows = _cheapest_rows(model)
 
     @property
     def device(self) -> torch.device:
@@ -62,6 +66,11 @@ def allow_wide_experts(model: PreTrainedModel) -> None:
     has no such kernel."""
     if model.dtype == torch.float64 and model._can_set_experts_implementation():
         model.set_experts_implementation("eager")
+
+
+def _cheapest_rows(model: PreTrainedModel) -> int:
+    linears = [module for module in model.base_model.modules() if type(module) is PackedLinear]
+    return cheapest_rows(linears) if linears else 1
 
 
 class _ShapeProbe:
@@ -146,13 +155,20 @@ def _choose_body(model: PreTrainedModel, layout: CacheLayout) -> tuple[Body, boo
     own = _own_body(model)
     rows = _probe_rows(model)
     expected = own(*rows, _probe_attention(layout))
-    try:
-        bare = _bare_body(model)
-        if torch.equal(bare(*rows, _probe_attention(layout)), expected):
-            return bare, True
-    except (AttributeError, TypeError, ValueError, KeyError):
-        pass
-    return own, False
+
+    def is_equal() -> bool:
+        try:
+            found = _bare_body(model)(*rows, _probe_attention(layout))
+        except (AttributeError, TypeError, ValueError, KeyError):
+            return False
+        return torch.equal(found, expected)
+
+    if not is_equal():
+        return own, False
+    undo = call_children_directly(model.base_model.layers)
+    if not is_equal():
+        undo()
+    return _bare_body(model), True
 
 
 class _GivenHidden(nn.Module):

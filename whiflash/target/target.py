@@ -18,8 +18,8 @@ from whiflash.models.runner import ModelRunner
 class LocalTarget:
     """A transformers model in this process. One thread uses it.
 
-    `min_rows`: forwards are padded to this many rows, so that the linear layers stay in one
-    class of kernels (facts: float32 at one row takes another kernel than at two).
+    `min_rows`: forwards are padded to this many rows at least, so that rows stay bit-equal; the
+    runner may ask for more because that is faster.
     """
 
     def __init__(
@@ -30,7 +30,7 @@ class LocalTarget:
     ) -> None:
         self.runner = runner
         self.backend = backend
-        self._min_rows = min_rows
+        self.min_rows = max(min_rows, runner.cheapest_rows)
         self._info: TargetInfo | None = None
         self._verify_curve: CostCurve | None = None
 
@@ -59,7 +59,7 @@ class LocalTarget:
     def forward(self, segments: Sequence[ForwardSegment]) -> ForwardOutput:
         """One ragged forward. Raises ValueError on segments that break the contract; then, as
         after any error, the caches hold no scratch."""
-        rows = RaggedRows.pack(segments, self._min_rows)
+        rows = RaggedRows.pack(segments, self.min_rows)
         for span in rows.spans:
             span.cache.reserve(span.count)
         with torch.inference_mode():
