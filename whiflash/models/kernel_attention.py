@@ -98,7 +98,7 @@ class KernelAttention:
         self._tables: dict[tuple[int, int], _Tables] = {}
         self._arguments = np.zeros(k.NUM_FIELDS, np.int64)
         self._address = self._arguments.ctypes.data
-        self._fields = memoryview(self._arguments)
+        self._fields = self._arguments.data
         self._fields[k.SPANS] = self._spans.ctypes.data
         self._fields[k.PATHS] = self._paths.ctypes.data
         self._fields[k.PATH_STARTS] = self._path_starts.ctypes.data

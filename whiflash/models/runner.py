@@ -165,7 +165,7 @@ def _choose_body(model: PreTrainedModel, layout: CacheLayout) -> tuple[Body, boo
 
     if not is_equal():
         return own, False
-    undo = call_children_directly(model.base_model.layers)
+    undo = call_children_directly(model.base_model.get_submodule("layers"))
     if not is_equal():
         undo()
     return _bare_body(model), True
