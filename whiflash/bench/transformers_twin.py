@@ -64,6 +64,8 @@ class TransformersTwin:
             output = self.model.generate(
                 ids, attention_mask=mask, do_sample=False, max_new_tokens=max_tokens, **options
             )
+        if ignore_eos and output.shape[1] != width + max_tokens:
+            raise RuntimeError("transformers ended early although the end token is ignored")
         return [row[width:].tolist() for row in output]
 
     @contextmanager
