@@ -157,17 +157,20 @@ def _highlights(
         Highlight(f"no drafting, {BATCH} ragged requests", f"{plain.batched.median:.2f}x",
                   "`generate` on all that wait", "greedy"),
     ]  # fmt: skip
-    for kind, ratio in ratios.items():
-        row = rows[kind]
-        same = "same text" if row["same"] else "**not the same text**"
-        found.append(
-            Highlight(f"drafting, {kind}", f"{ratio.median:.2f}x, AL {row['accepted_length']:.2f}",
-                      f"no drafting, {same}; {row['against_lookup']:.2f}x of "
-                      "transformers' prompt lookup", f"greedy, cold, {row['repetition']:.0%} repeated")
-        )  # fmt: skip
+    found += [_of_kind(rows[kind], ratio) for kind, ratio in ratios.items()]
     under_load = Highlight("drafting, 8 mixed requests at once", f"{loaded.median:.2f}x",
                            "no drafting", "greedy, cold")  # fmt: skip
     return (*found, under_load)
+
+
+def _of_kind(row: dict[str, Any], ratio: Ratio) -> Highlight:
+    same = "same text" if row["same"] else "**not the same text**"
+    return Highlight(
+        what=f"drafting, {row['kind']}",
+        figure=f"{ratio.median:.2f}x, AL {row['accepted_length']:.2f}",
+        twin=f"no drafting, {same}; {row['against_lookup']:.2f}x of transformers' prompt lookup",
+        setting=f"greedy, cold, {row['repetition']:.0%} repeated",
+    )
 
 
 _STARTED: Final = time.perf_counter()
