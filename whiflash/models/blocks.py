@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from whiflash.models.slab import BLOCK_TOKENS, CacheLayout, LayerShape
-from whiflash.models.tiles import LANES
+from whiflash.models.vectors import LANES
 
 
 def padded(layout: CacheLayout) -> CacheLayout:

@@ -19,7 +19,6 @@ from numba import carray, njit
 from whiflash.models import tiles
 from whiflash.models.tiles import (
     BLOCK,
-    LANES,
     MAX_TILE_ROWS,
     as_pointer,
     fetch_add,
@@ -27,6 +26,7 @@ from whiflash.models.tiles import (
     softmax_row,
     widen,
 )
+from whiflash.models.vectors import LANES
 
 # Fields of the int64 argument array; those from NUM_HEADS on belong to a layer.
 (
