@@ -10,6 +10,7 @@ import typer
 
 from whiflash import __version__
 from whiflash.cli.bench import bench
+from whiflash.cli.demo.verb import demo
 from whiflash.cli.errors import INTERRUPTED, exit_status, report
 from whiflash.cli.generate import generate
 from whiflash.cli.plan import plan
@@ -25,6 +26,7 @@ app = typer.Typer(
 app.command()(generate)
 app.command()(plan)
 app.command()(bench)
+app.command()(demo)
 
 
 def _print_version(wanted: bool) -> None:

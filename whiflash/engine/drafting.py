@@ -97,10 +97,11 @@ class Drafting:
         return nodes > 0
 
     def _open(self, sequence: Sequence) -> None:
+        prompt = sequence.ids[: sequence.num_prompt]  # the answer follows in row.context
         prediction = np.asarray(sequence.request.prediction_ids, np.int32)
         for name in self._arms_of(sequence):
             self._drafters[name].open(
-                sequence.id, sequence.request.namespace, sequence.ids, prediction
+                sequence.id, sequence.request.namespace, prompt, prediction
             )
         sequence.is_draft_open = True
 

@@ -36,8 +36,9 @@ class Engine:
 
     def __init__(self, config: EngineConfig | None = None, **overrides: Any) -> None:
         given = config.model_dump(exclude_unset=True) if config is not None else {}
-        self._parts: EngineParts = build_parts(EngineConfig.of(**{**given, **overrides}))
-        self._thread = EngineThread(self._parts.core)
+        resolved = EngineConfig.of(**{**given, **overrides})
+        self._thread = EngineThread(lambda: build_parts(resolved))
+        self._parts: EngineParts = self._thread.parts
         self._is_closed = False
 
     @property
@@ -150,7 +151,6 @@ class Engine:
         if not self._is_closed:
             self._is_closed = True
             self._thread.close()
-            self._parts.close()
 
     def __enter__(self) -> Self:
         if self._is_closed:

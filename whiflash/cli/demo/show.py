@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from whiflash.cli.demo.passes import PassResult, completion_of
+from whiflash.cli.demo.pairs import PassResult, completion_of
 from whiflash.cli.demo.scenarios import Scenario
 from whiflash.cli.demo.session import StepResult
 from whiflash.core.rows import NONE

@@ -10,8 +10,8 @@ from rich.console import Console
 
 from whiflash.chat.format import ChatFormat
 from whiflash.cli import options
-from whiflash.cli.demo.content import FIRST_PASS, SECOND_PASS
-from whiflash.cli.demo.passes import PassResult, PassRunner
+from whiflash.cli.demo.pairs import PassResult, PassRunner
+from whiflash.cli.demo.passes import FIRST_PASS, SECOND_PASS
 from whiflash.cli.demo.show import DemoScreen
 
 PASSES = (
