@@ -15,7 +15,6 @@ from whiflash.core.errors import InvalidRequestError
 from whiflash.core.results import FinishReason
 
 _XML_CALL = "<function="
-_RESERVED = ("messages", "tools", "add_generation_prompt")
 
 
 class ChatFormat:
@@ -47,9 +46,6 @@ class ChatFormat:
     ) -> str:
         """The prompt text of OpenAI-shaped messages and tools; `values` reach the template
         (`enable_thinking`, ...). Raises InvalidRequestError if they cannot be written."""
-        for name in _RESERVED:
-            if name in values:
-                raise InvalidRequestError(f"{name} cannot be a template value", name)
         normal = normal_messages(messages)
         self._check_tools(normal, tools)
         return self._template.render(

@@ -148,6 +148,7 @@ class HermesParser:
                 self._block.feed(char)
             except JsonScanError as error:
                 self._take(number)
+                self._builder.add_call(self._block)
                 self._break(str(error))
                 return True
             if self._block.is_done:

@@ -82,18 +82,22 @@ class ValueScanner:
 class ObjectScanner:
     """Splits one JSON object into its members as it comes.
 
-    `key` and `value` are the member that is being read or was read last; `value` grows by the
-    character. `members` counts those that are complete.
+    `key` and `value()` are the member that is being read or was read last; the value grows by
+    the character. `members` counts those that are complete.
     """
 
     def __init__(self) -> None:
         self.key = ""
-        self.value = ""
         self.members = 0
         self.is_done = False
         self._expect = "{"
         self._scanner = ValueScanner()
         self._key_text = ""
+        self._value: list[str] = []
+
+    def value(self, start: int = 0) -> str:
+        """The text of the value from its character `start` on."""
+        return "".join(self._value[start:])
 
     def feed(self, char: str) -> None:
         """Takes the next character. Raises JsonScanError where no object can come of it."""
@@ -125,18 +129,18 @@ class ObjectScanner:
         if expect == "key text":
             self._key_text = ""
         else:
-            self.value = ""
+            self._value = []
 
     def _feed_key(self, char: str) -> None:
         self._key_text += char
         if self._scanner.feed(char) is Step.LAST:
-            self.key, self.value = read_string(self._key_text), ""
+            self.key, self._value = read_string(self._key_text), []
             self._expect = ":"
 
     def _feed_value(self, char: str) -> None:
         step = self._scanner.feed(char)
         if step is not Step.BEHIND:
-            self.value += char
+            self._value.append(char)
         if step is not Step.INSIDE:
             self.members += 1
             self._expect = ", or }"

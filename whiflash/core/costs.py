@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from dataclasses import dataclass
+from itertools import pairwise
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +19,7 @@ class CostCurve:
 
     def __post_init__(self) -> None:
         counts = [count for count, _ in self.points]
-        if not counts or any(a >= b for a, b in zip(counts, counts[1:], strict=False)):
+        if not counts or any(a >= b for a, b in pairwise(counts)):
             raise ValueError(f"cost curve needs increasing counts, got {counts}")
 
     def at(self, count: int) -> float:

@@ -72,7 +72,11 @@ class DraftTree:
             depth_of_row[node + 1] = depth_of_row[parent] + 1
         odds = np.ones(len(rows)) if survival is None else survival
         return cls(
-            np.asarray(tokens, np.int32), rows, depth_of_row[1:], np.asarray(odds, np.float32), source
+            np.asarray(tokens, np.int32),
+            rows,
+            depth_of_row[1:],
+            np.asarray(odds, np.float32),
+            source,
         )
 
     @property

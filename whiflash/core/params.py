@@ -48,29 +48,57 @@ class SamplingParams:
 
     def __post_init__(self) -> None:
         finite = math.isfinite
-        _require(finite(self.temperature) and 0 <= self.temperature <= 100, "temperature",
-                 "between 0 and 100", self.temperature)
+        _require(
+            finite(self.temperature) and 0 <= self.temperature <= 100,
+            "temperature",
+            "between 0 and 100",
+            self.temperature,
+        )
         _require(self.top_k >= 0, "top_k", "0 (off) or a positive count", self.top_k)
         _require(0 < self.top_p <= 1, "top_p", "in (0, 1]", self.top_p)
         _require(0 <= self.min_p <= 1, "min_p", "in [0, 1]", self.min_p)
-        _require(finite(self.repetition_penalty) and self.repetition_penalty > 0,
-                 "repetition_penalty", "above 0", self.repetition_penalty)
+        _require(
+            finite(self.repetition_penalty) and self.repetition_penalty > 0,
+            "repetition_penalty",
+            "above 0",
+            self.repetition_penalty,
+        )
         for name in ("presence_penalty", "frequency_penalty"):
             value = getattr(self, name)
             _require(finite(value) and -2 <= value <= 2, name, "between -2 and 2", value)
         _require(self.max_tokens >= 1, "max_tokens", "at least 1", self.max_tokens)
-        _require(0 <= self.min_tokens <= self.max_tokens, "min_tokens",
-                 "between 0 and max_tokens", self.min_tokens)
+        _require(
+            0 <= self.min_tokens <= self.max_tokens,
+            "min_tokens",
+            "between 0 and max_tokens",
+            self.min_tokens,
+        )
         _require(1 <= self.n <= 128, "n", "between 1 and 128", self.n)
-        _require(self.seed is None or 0 <= self.seed < 2**128, "seed",
-                 "a non-negative integer below 2^128", self.seed)
-        _require(self.logprobs is None or 0 <= self.logprobs <= MAX_LOGPROBS, "logprobs",
-                 f"between 0 and {MAX_LOGPROBS}", self.logprobs)
-        _require(len(self.stop) <= MAX_STOP_STRINGS and all(self.stop), "stop",
-                 f"at most {MAX_STOP_STRINGS} non-empty strings", self.stop)
+        _require(
+            self.seed is None or 0 <= self.seed < 2**128,
+            "seed",
+            "a non-negative integer below 2^128",
+            self.seed,
+        )
+        _require(
+            self.logprobs is None or 0 <= self.logprobs <= MAX_LOGPROBS,
+            "logprobs",
+            f"between 0 and {MAX_LOGPROBS}",
+            self.logprobs,
+        )
+        _require(
+            len(self.stop) <= MAX_STOP_STRINGS and all(self.stop),
+            "stop",
+            f"at most {MAX_STOP_STRINGS} non-empty strings",
+            self.stop,
+        )
         for token, bias in self.logit_bias.items():
-            _require(token >= 0 and finite(bias) and -100 <= bias <= 100, "logit_bias",
-                     "token ids mapped to numbers between -100 and 100", {token: bias})
+            _require(
+                token >= 0 and finite(bias) and -100 <= bias <= 100,
+                "logit_bias",
+                "token ids mapped to numbers between -100 and 100",
+                {token: bias},
+            )
 
 
 @dataclass(frozen=True, slots=True)

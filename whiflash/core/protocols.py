@@ -130,8 +130,13 @@ class Drafter(Protocol):
     def is_free(self) -> bool:
         """Cheap enough (microseconds) to propose at every root before the arm is chosen."""
 
-    def open(self, sequence_id: int, namespace: str, prompt_ids: npt.NDArray[np.int32],
-             prediction_ids: npt.NDArray[np.int32]) -> None:
+    def open(
+        self,
+        sequence_id: int,
+        namespace: str,
+        prompt_ids: npt.NDArray[np.int32],
+        prediction_ids: npt.NDArray[np.int32],
+    ) -> None:
         """A sequence was admitted."""
 
     def propose(self, rows: Sequence[DraftRow]) -> list[DraftTree]:

@@ -9,6 +9,8 @@ from whiflash.core.usage import Usage
 
 
 class FinishReason(StrEnum):
+    """Why a turn ended."""
+
     STOP = "stop"  # EOS, a stop token or a stop string
     LENGTH = "length"  # max_tokens, or the context limit
     CANCELLED = "cancelled"

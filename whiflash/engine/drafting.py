@@ -100,9 +100,7 @@ class Drafting:
         prompt = sequence.ids[: sequence.num_prompt]  # the answer follows in row.context
         prediction = np.asarray(sequence.request.prediction_ids, np.int32)
         for name in self._arms_of(sequence):
-            self._drafters[name].open(
-                sequence.id, sequence.request.namespace, prompt, prediction
-            )
+            self._drafters[name].open(sequence.id, sequence.request.namespace, prompt, prediction)
         sequence.is_draft_open = True
 
     def _arms_of(self, sequence: Sequence) -> tuple[str, ...]:

@@ -27,16 +27,15 @@ class EngineThread:
     def __init__(self, build: Callable[[], EngineParts]) -> None:
         self._build = build
         self._parts: EngineParts | None = None
-        self._build_error: BaseException | None = None
-        self._is_built = threading.Event()
+        self._is_built: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
         self._inbox: queue.SimpleQueue[Ticket | None] = queue.SimpleQueue()
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="whiflash-engine", daemon=True)
         self._thread.start()
-        self._is_built.wait()
-        if self._build_error is not None:
+        build_error = self._is_built.get()
+        if build_error is not None:
             self._thread.join()
-            raise self._build_error
+            raise build_error
 
     @property
     def parts(self) -> EngineParts:
@@ -59,10 +58,9 @@ class EngineThread:
         try:
             self._parts = self._build()
         except BaseException as error:  # noqa: BLE001 - the constructor raises it
-            self._build_error = error
+            self._is_built.put(error)
             return
-        finally:
-            self._is_built.set()
+        self._is_built.put(None)
         failure = self._loop(self._parts)
         self._parts.core.close(failure)
         self._refuse_rest(failure)

@@ -280,7 +280,8 @@ def _attend(kind, zero, a, span, task):  # type: ignore[no-untyped-def]
     )  # fmt: skip
     first = np.int64(0)
     if a[WINDOW] > 0:
-        first = max(0, positions.min() - a[WINDOW] + 1) // BLOCK
+        lowest = positions[0] if span[SPAN_IS_CHAIN] != 0 else committed
+        first = max(0, lowest - a[WINDOW] + 1) // BLOCK
     is_chain = span[SPAN_IS_CHAIN] != 0
     last = positions[num_rows - 1] // BLOCK if is_chain else committed // BLOCK - 1
     _walk(kind, a, span[SPAN_SLAB], task[TASK_HEAD], query, state, positions, first, last)

@@ -34,7 +34,11 @@ def compiled_kernel(dtype: torch.dtype) -> Any:
     # numba's cache looks at the file of the entry alone; the stamp, part of its key, covers all.
     stamp = hashlib.sha256(source.encode()).hexdigest()
     run = kernel.entry(kind, zero, stamp)
-    return cfunc(types.void(types.int64), cache=True, error_model="numpy")(run)
+    signature = types.void(types.int64)
+    try:
+        return cfunc(signature, cache=True, error_model="numpy")(run)
+    except RuntimeError:  # no folder that numba may write to: compile at every start
+        return cfunc(signature, error_model="numpy")(run)
 
 
 @functools.cache
