@@ -127,7 +127,7 @@ class RandomRequests:
         arrives = rng.randrange(12)
         cancels = arrives + rng.randrange(1, 8) if rng.random() < 0.12 else None
         return Planned(
-            request, rng.getrandbits(64), arrives, cancels, cancels_mid_draft=rng.random() < 0.06
+            request, rng.getrandbits(64), arrives, cancels, cancels_mid_draft=rng.random() < 0.2
         )
 
     def _prompt(self) -> tuple[int, ...]:

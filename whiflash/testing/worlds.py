@@ -64,7 +64,7 @@ class LeavingDrafter(RandomDrafter):
     def propose(self, rows: Sequence[DraftRow]) -> list[DraftTree]:
         trees = super().propose(rows)
         for plan in self.planned:
-            if plan.cancels_mid_draft and plan.ticket is not None and self._rng.random() < 0.2:
+            if plan.cancels_mid_draft and plan.ticket is not None and self._rng.random() < 0.3:
                 plan.ticket.cancel()
         return trees
 
@@ -81,7 +81,8 @@ class HalfTrueDrafter(OracleDrafter):
         if len(tree) == 0:
             return tree
         tokens = tree.tokens.copy()
-        place = self._rng.randrange(len(tokens))
+        last = len(tokens) - 1
+        place = last if self._rng.random() < 0.4 else self._rng.randrange(len(tokens))
         tokens[place] = (tokens[place] + 1) % self._vocab_size
         return DraftTree.chain(tokens, source=self.name)
 
@@ -202,8 +203,8 @@ def _random_core(
         max_batch=rng.choice([1, 3, 8]),
         max_queue=64,
         prefill_chunk=rng.choice([1, 5, 16, 64]),
-        max_draft_nodes=rng.choice([1, 4, 16]),
-        max_draft_depth=rng.choice([1, 3, 8]),
+        max_draft_nodes=rng.choice([1, 4, 16, 16]),
+        max_draft_depth=rng.choice([1, 3, 8, 8]),
     )
     publisher = Publisher("toy", log, None)
     router = Router(policy, costs, plain_share=rng.choice([0.0, 0.01, 0.2]))
