@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import time
 from collections import Counter
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -35,7 +35,8 @@ def load_tally() -> Tally:
 
 def save_tally(tally: Tally) -> None:
     STATE.parent.mkdir(exist_ok=True)
-    text = json.dumps(dataclasses.asdict(tally))
+    # Not dataclasses.asdict: it rebuilds a Counter from pairs and breaks it.
+    text = json.dumps({field.name: getattr(tally, field.name) for field in fields(tally)})
     fresh = STATE.with_suffix(".new")
     fresh.write_text(text, encoding="utf-8")
     fresh.replace(STATE)

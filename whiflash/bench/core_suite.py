@@ -59,6 +59,8 @@ def run(options: SuiteOptions) -> SuiteResult:
             engine, twins[0], prompts, encoded, effort.num_repeats, _drafting_note(twins[0])
         )
         _say("drafting under load")
+        for twin in set(twins):
+            twin.close()
         load, loaded = _load(engine, prompts, encoded, effort)
     _say("the verify curve")
     target = load_target(options.model).target
@@ -93,6 +95,7 @@ def _twins(
     single, single_s = faster_dtype(engine.model_folder, encoded[:1], *sizes)
     batch, batch_s = faster_dtype(engine.model_folder, encoded[:BATCH], *sizes)
     if batch.dtype == single.dtype:
+        batch.close()
         batch = single
     return (single, batch), {"batch 1": single_s, f"batch {BATCH}": batch_s}
 

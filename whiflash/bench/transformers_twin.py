@@ -1,12 +1,17 @@
-"""The twin: transformers' own `generate` on the same weights, in its faster dtype."""
+"""The twin: transformers' own `generate` on the same weights, in its faster dtype.
+
+It runs in a process of its own: in ours, its OpenMP team and the engine's would slow each other
+down (`engine/thread.py` says why), and neither figure would be what a user of either sees.
+"""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,25 +24,16 @@ LOOKUP_TOKENS: Final = 10
 """transformers' documented value of prompt_lookup_num_tokens."""
 
 
-@dataclass(slots=True)
 class TransformersTwin:
     """One loaded model. Greedy only; `generate` is called as its documentation shows."""
 
-    model: Any
-    dtype: str
+    def __init__(self, folder: Path, dtype: str) -> None:
+        self.dtype = dtype
+        self._pool = ProcessPoolExecutor(1, get_context("spawn"), _load, (folder, dtype))
 
-    @classmethod
-    def load(cls, folder: Path, dtype: str) -> TransformersTwin:
-        """From a model folder, in that dtype."""
-        from transformers import AutoModelForCausalLM
-
-        model = AutoModelForCausalLM.from_pretrained(
-            folder, dtype=getattr(torch, dtype), local_files_only=True
-        )
-        model.generation_config.pad_token_id = 0
-        model.requires_grad_(False)
-        model.train(False)
-        return cls(model, dtype)
+    def close(self) -> None:
+        """Ends its process."""
+        self._pool.shutdown()
 
     def generate(
         self, prompt_ids: Sequence[int], max_tokens: int, *, lookup: bool = False,
@@ -53,30 +49,53 @@ class TransformersTwin:
         ignore_eos: bool = False,
     ) -> list[list[int]]:  # fmt: skip
         """All prompts in one left-padded batch."""
-        width = max(len(prompt) for prompt in prompts)
-        ids = torch.zeros(len(prompts), width, dtype=torch.int64)
-        mask = torch.zeros_like(ids)
-        for row, prompt in enumerate(prompts):
-            ids[row, width - len(prompt) :] = torch.tensor(prompt)
-            mask[row, width - len(prompt) :] = 1
-        options: dict[str, Any] = {"prompt_lookup_num_tokens": LOOKUP_TOKENS} if lookup else {}
-        with torch.inference_mode(), self._ending(not ignore_eos):
-            output = self.model.generate(
-                ids, attention_mask=mask, do_sample=False, max_new_tokens=max_tokens, **options
-            )
-        if ignore_eos and output.shape[1] != width + max_tokens:
-            raise RuntimeError("transformers ended early although the end token is ignored")
-        return [row[width:].tolist() for row in output]
+        return self._pool.submit(_generate, prompts, max_tokens, lookup, ignore_eos).result()
 
-    @contextmanager
-    def _ending(self, stops_at_eos: bool) -> Iterator[None]:
-        settings = self.model.generation_config
-        kept = settings.eos_token_id
-        settings.eos_token_id = kept if stops_at_eos else None
-        try:
-            yield
-        finally:
-            settings.eos_token_id = kept
+
+_model: Any = None  # of the twin's own process
+
+
+def _load(folder: Path, dtype: str) -> None:
+    """From a model folder, in that dtype."""
+    from transformers import AutoModelForCausalLM
+
+    global _model
+    _model = AutoModelForCausalLM.from_pretrained(
+        folder, dtype=getattr(torch, dtype), local_files_only=True
+    )
+    _model.generation_config.pad_token_id = 0
+    _model.requires_grad_(False)
+    _model.train(False)
+
+
+def _generate(
+    prompts: Sequence[Sequence[int]], max_tokens: int, lookup: bool, ignore_eos: bool
+) -> list[list[int]]:
+    width = max(len(prompt) for prompt in prompts)
+    ids = torch.zeros(len(prompts), width, dtype=torch.int64)
+    mask = torch.zeros_like(ids)
+    for row, prompt in enumerate(prompts):
+        ids[row, width - len(prompt) :] = torch.tensor(prompt)
+        mask[row, width - len(prompt) :] = 1
+    options: dict[str, Any] = {"prompt_lookup_num_tokens": LOOKUP_TOKENS} if lookup else {}
+    with torch.inference_mode(), _ending(not ignore_eos):
+        output = _model.generate(
+            ids, attention_mask=mask, do_sample=False, max_new_tokens=max_tokens, **options
+        )
+    if ignore_eos and output.shape[1] != width + max_tokens:
+        raise RuntimeError("transformers ended early although the end token is ignored")
+    return [row[width:].tolist() for row in output]
+
+
+@contextmanager
+def _ending(stops_at_eos: bool) -> Iterator[None]:
+    settings = _model.generation_config
+    kept = settings.eos_token_id
+    settings.eos_token_id = kept if stops_at_eos else None
+    try:
+        yield
+    finally:
+        settings.eos_token_id = kept
 
 
 def faster_dtype(
@@ -84,7 +103,7 @@ def faster_dtype(
 ) -> tuple[TransformersTwin, dict[str, float]]:
     """The twin in the dtype that decodes these prompts (as one batch) faster here, and the
     seconds of both: medians of alternating runs after one warm-up each."""
-    twins = {dtype: TransformersTwin.load(folder, dtype) for dtype in DTYPES}
+    twins = {dtype: TransformersTwin(folder, dtype) for dtype in DTYPES}
     seconds: dict[str, list[float]] = {dtype: [] for dtype in DTYPES}
     for repeat in range(num_repeats + 1):
         for dtype, twin in twins.items():
@@ -93,4 +112,8 @@ def faster_dtype(
             if repeat:
                 seconds[dtype].append(sample.seconds)
     medians = {dtype: statistics.median(values) for dtype, values in seconds.items()}
-    return twins[min(medians, key=medians.__getitem__)], medians
+    faster = min(medians, key=medians.__getitem__)
+    for dtype, twin in twins.items():
+        if dtype != faster:
+            twin.close()
+    return twins[faster], medians

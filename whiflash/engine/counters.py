@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence as Rows
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from typing import Any
 
 from whiflash.core.rows import StepCost
 from whiflash.engine.drafting import RowDraft
@@ -32,6 +33,16 @@ class Counters:
     cancelled_mid_draft: int = 0
     rejected_at: Counter[int] = field(default_factory=Counter)
     arm_rounds: Counter[str] = field(default_factory=Counter)
+
+    def describe(self) -> dict[str, Any]:
+        """JSON-able. (`dataclasses.asdict` breaks Counters: it rebuilds them from pairs.)"""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {
+            name: {str(key): n for key, n in sorted(value.items())}
+            if isinstance(value, Counter)
+            else value
+            for name, value in values.items()
+        }
 
     def note(self, rows: Rows[RowDraft], chunks: Rows[PrefillChunk], cost: StepCost) -> None:
         self.steps += 1

@@ -29,6 +29,6 @@ def describe(parts: EngineParts) -> dict[str, Any]:
         "limits": dataclasses.asdict(parts.limits),
         "tokenizer_fingerprint": parts.tokenizer.fingerprint,
         "routing": parts.router.snapshot(),
-        "counters": dataclasses.asdict(core.counters),
+        "counters": core.counters.describe(),
         "prefix_hits": core.admission.num_prefix_hits,
     }

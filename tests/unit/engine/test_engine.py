@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -109,7 +110,9 @@ def test_wrong_requests_are_refused(engine: Engine) -> None:
 
 
 def test_the_plan_says_what_was_resolved(engine: Engine) -> None:
-    plan = engine.plan()
+    engine.generate(PROMPT, PARAMS)
+    plan = json.loads(json.dumps(engine.plan()))
+    assert plan["counters"]["rounds"] > 0
     assert plan["arms"] == ["none", "retrieval"]
     assert plan["target"]["dtype"] == "float64"
     assert plan["target"]["exactness"] in ("bitwise", "epsilon")
