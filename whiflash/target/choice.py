@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -17,8 +16,6 @@ from whiflash.target.target import LocalTarget
 # Half the forwards of a drafting engine are small verifies, the others nearly single rows.
 _TIMED_ROWS = (1, 8)
 _TURNS, _REPEATS = 3, 2
-# What bit-equal text with and without drafting may cost before speed wins.
-_MAX_BITWISE_PRICE = 1.5
 # Rows a forward is padded to, smallest first: float32 kernels differ between one row and more.
 _MIN_ROWS = (1, 2)
 
@@ -87,31 +84,31 @@ def choose(
     build: Callable[[TargetSettings], LocalTarget],
     text_ids: Sequence[int],
 ) -> Choice:
-    """Builds, checks and times every option and takes the fastest; a bitwise one if its cost is at
-    most _MAX_BITWISE_PRICE of the fastest."""
+    """Builds, checks and times every option and takes the fastest bitwise one; the fastest of all
+    only where none is bitwise. Times never decide about exactness: on a busy machine they are
+    noise."""
     built = [settle_min_rows(settings, build(settings), text_ids) for settings in options]
     times = _times([target for _, target, _ in built], text_ids)
     trials = [
         _Trial(settings, is_bitwise, cost)
         for (settings, _, is_bitwise), cost in zip(built, times, strict=True)
     ]
-    fastest = min(trials, key=lambda trial: trial.cost)
     bitwise = [trial for trial in trials if trial.is_bitwise]
-    best = min(bitwise, key=lambda trial: trial.cost, default=fastest)
-    taken = best if best.cost <= fastest.cost * _MAX_BITWISE_PRICE else fastest
+    taken = min(bitwise or trials, key=lambda trial: trial.cost)
     rows = " and ".join(str(count) for count in _TIMED_ROWS)
     reason = f"measured at {rows} rows: " + ", ".join(trial.text for trial in trials)
     return Choice(taken.settings, reason)
 
 
 def _times(targets: Sequence[LocalTarget], text_ids: Sequence[int]) -> list[tuple[float, ...]]:
-    """Milliseconds per target and row count. Targets take turns, so that drift is shared."""
+    """Milliseconds per target and row count: the least of several turns, which other work on the
+    machine disturbs least. Targets take turns, so that drift is shared."""
     turns = [
         [time_forwards(target, text_ids, _TIMED_ROWS, _REPEATS) for target in targets]
         for _ in range(_TURNS)
     ]
     return [
-        tuple(statistics.median(turn[i][count] for turn in turns) for count in _TIMED_ROWS)
+        tuple(min(turn[i][count] for turn in turns) for count in _TIMED_ROWS)
         for i in range(len(targets))
     ]
 
