@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
-
 from whiflash.config import EngineConfig
 from whiflash.core.errors import ConfigError
 from whiflash.core.protocols import Drafter, Target
@@ -21,6 +19,7 @@ from whiflash.routing.costs import CostModel
 from whiflash.routing.policies.registry import POLICIES, make_policy
 from whiflash.routing.router import Router
 from whiflash.target.load import load_target
+from whiflash.target.memory import available_bytes
 from whiflash.trajectories.index import TrajectoryIndexes
 from whiflash.trajectories.memory_log import MemoryLog
 
@@ -61,7 +60,7 @@ def build_parts(config: EngineConfig) -> EngineParts:
         device=config.device,
         context_limit=config.context_limit,
     )
-    memory_bytes = config.memory or psutil.virtual_memory().available // 2
+    memory_bytes = config.memory or available_bytes(config.device) // 2
     index_bytes = int(memory_bytes * INDEX_SHARE)
     log = MemoryLog()
     indexes = TrajectoryIndexes(log, index_bytes)
