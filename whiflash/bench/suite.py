@@ -75,7 +75,14 @@ def run_suite(name: str, options: SuiteOptions, folder: Path) -> Path:
     provenance = collect().record()
     result: SuiteResult = import_module(SUITES[name]).run(options)
     record = {"suite": name, "quick": options.is_quick, "provenance": provenance}
-    return write_json(folder / f"{name}.json", {**record, **asdict(result)})
+    record |= asdict(result) | {"plan": without_places(result.plan)}
+    return write_json(folder / f"{name}.json", record)
+
+
+def without_places(plan: dict[str, Any]) -> dict[str, Any]:
+    """A plan without the folders of the machine it was made on, which a published file must not
+    name."""
+    return {key: value for key, value in plan.items() if not key.endswith("_folder")}
 
 
 def write_json(file: Path, record: dict[str, Any]) -> Path:

@@ -25,7 +25,8 @@ def test_result_file_holds_provenance_and_tables(
 
     def run(options: SuiteOptions) -> SuiteResult:
         ran.append(options)
-        return SuiteResult("title", {"model": options.model}, (table,))
+        plan = {"model_folder": "/home/someone/m", "cache_folder": "/c", "policy": "goodput"}
+        return SuiteResult("title", {"model": options.model}, (table,), plan=plan)
 
     monkeypatch.setattr(suite, "import_module", lambda _: SimpleNamespace(run=run))
     file = suite.run_suite("core", SuiteOptions("m", is_quick=True), tmp_path / "new")
@@ -36,6 +37,7 @@ def test_result_file_holds_provenance_and_tables(
     assert record["quick"] is True
     assert record["provenance"]["machine"]["cores"] >= 1
     assert record["tables"][0]["rows"] == [{"a": 1}]
+    assert record["plan"] == {"policy": "goodput"}
 
 
 def test_a_failed_write_leaves_the_old_result(tmp_path: Path) -> None:
