@@ -1,0 +1,1 @@
+"""Front ends: sessions, gRPC servicers, OpenAI HTTP, auth, limits."""
