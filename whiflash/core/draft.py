@@ -81,7 +81,8 @@ class DraftTree:
 
     @property
     def is_chain(self) -> bool:
-        return bool(np.array_equal(self.parents, np.arange(len(self), dtype=np.int32)))
+        """Whether it is one path: parents come first, so depth m at node m leaves no branch."""
+        return self.depths.size == 0 or bool(self.depths[-1] == self.depths.size)
 
     @property
     def max_depth(self) -> int:

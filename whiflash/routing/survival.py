@@ -12,15 +12,9 @@ from whiflash.core.draft import DraftTree
 Survival = npt.NDArray[np.float64]
 
 
-def is_chain(tree: DraftTree) -> bool:
-    """Whether the tree is one path: parents come first, so depth m at node m leaves no branch."""
-    depths = tree.depths
-    return depths.size == 0 or bool(depths[-1] == depths.size)
-
-
 def capped(tree: DraftTree) -> Survival:
     """float64 [m] in [0, 1]: a node is accepted only if its parent is. NaN counts as 0."""
-    if is_chain(tree):
+    if tree.is_chain:
         odds = _clean(tree.survival.astype(np.float64))
         return np.minimum.accumulate(odds, out=odds)
     rows = _capped_rows([tree])
@@ -39,7 +33,7 @@ def ranked(trees: Sequence[DraftTree]) -> Survival:
     branched: list[int] = []
     for index, tree in enumerate(trees):
         odds[index, : tree.survival.size] = tree.survival
-        if not is_chain(tree):
+        if not tree.is_chain:
             branched.append(index)
     _clean(odds)
     if branched:

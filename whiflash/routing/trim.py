@@ -11,7 +11,7 @@ from whiflash.core.rows import Choice
 from whiflash.routing.assign import best_count, nodes_per_row
 from whiflash.routing.costs import Costs
 from whiflash.routing.offers import extra_verify_ms
-from whiflash.routing.survival import Survival, capped, is_chain, likeliest_first, ranked
+from whiflash.routing.survival import Survival, capped, likeliest_first, ranked
 
 _EMPTY = DraftTree.empty()
 
@@ -75,7 +75,7 @@ def _likeliest(tree: DraftTree, count: int) -> DraftTree:
         return tree
     if count == 0:
         return _EMPTY
-    if is_chain(tree):
+    if tree.is_chain:
         return DraftTree(
             tree.tokens[:count], tree.parents[:count], tree.depths[:count],
             tree.survival[:count], tree.source,

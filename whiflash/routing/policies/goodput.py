@@ -45,7 +45,7 @@ from whiflash.routing.factor_table import (
     rank_buckets,
 )
 from whiflash.routing.prior import PriorSurvival
-from whiflash.routing.survival import is_chain, ranked
+from whiflash.routing.survival import ranked
 
 
 class _Pair(NamedTuple):
@@ -146,7 +146,7 @@ class GoodputPolicy:
         seen = (ranks < accepted[:, None]).astype(np.float64)
         # A tree's accepted ranks are not reported: its tokens are spread as they were expected.
         for index, pair in enumerate(pairs):
-            if not is_chain(pair.row.drafts.get(pair.cell.arm, _EMPTY)):
+            if not pair.row.drafts.get(pair.cell.arm, _EMPTY).is_chain:
                 seen[index] = odds[index] * (accepted[index] / max(odds[index].sum(), 1e-9))
         per_bucket = np.eye(NUM_RANK_BUCKETS)[rank_buckets(len(ranks))]
         self._table.observe([pair.cell for pair in pairs], odds @ per_bucket, seen @ per_bucket)
