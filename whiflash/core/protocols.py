@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from whiflash.core.costs import CostCurve
 from whiflash.core.draft import DraftTree
-from whiflash.core.rows import DraftRow, Feedback, Outcome, Prediction, RouteRow
+from whiflash.core.rows import CatchUp, DraftRow, Feedback, Outcome, Prediction, RouteRow
 
 if TYPE_CHECKING:
     import torch
@@ -153,6 +153,41 @@ class Drafter(Protocol):
         """The sequence finished, for whatever reason. Idempotent."""
 
     def check_integrity(self) -> None: ...
+
+
+@runtime_checkable
+class TapDrafter(Drafter, Protocol):
+    """A drafter that reads the target's residual stream. It holds K/V of the positions it has
+    absorbed; the backlog [absorbed, S) is a cursor, its fused taps lie beside the target's KV."""
+
+    @property
+    def boundaries(self) -> tuple[int, ...]:
+        """Ascending boundaries whose taps it wants, 1 to the target's number of layers."""
+
+    @property
+    def weight_hash(self) -> str:
+        """Names the weights: fused taps of one hash fit no other."""
+
+    @property
+    def context_limit(self) -> int:
+        """Most tokens of a sequence; a longer row gets an empty tree."""
+
+    @property
+    def fused_width(self) -> int:
+        """Numbers of one fused tap."""
+
+    def fuse(self, taps: torch.Tensor) -> torch.Tensor:
+        """[n, boundaries * target width], taps concatenated in order -> [n, fused width]."""
+
+    def absorb(self, rows: Sequence[CatchUp]) -> None:
+        """Make K/V of the rows' positions in one batched call, a sequence at most once. Raises
+        ValueError on a range that does not start at `absorbed`, or on a sequence not open."""
+
+    def absorbed(self, sequence_id: int) -> int:
+        """First position that is not absorbed yet; 0 for a sequence that is not open."""
+
+    def crop(self, sequence_id: int, length: int) -> None:
+        """Only the first `length` tokens still hold: forget what depends on later ones."""
 
 
 class Policy(Protocol):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +12,27 @@ import numpy.typing as npt
 from whiflash.core.draft import DraftTree
 from whiflash.core.signals import Signals
 
+if TYPE_CHECKING:
+    import torch
+
 NONE = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class DraftSampling:
+    """How the target will choose the next tokens of a row, for drafters that apply the same to
+    their own logits (design.md 5). It can help a draft, never change the text.
+
+    temperature > 0; top_k 0, top_p 1 and min_p 0 are off. key: the secret of the row's noise key.
+    index: number of the generated token that a draft node of depth 1 stands for.
+    """
+
+    temperature: float
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    key: bytes = field(default=b"", repr=False)
+    index: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +41,7 @@ class DraftRow:
 
     context: int32 [S + 1], all ids of the sequence, the root last. A view: do not keep it.
     max_nodes, max_depth: what the target will verify at most (>= 1).
+    sampling: None where the target takes its argmax (temperature 0).
     """
 
     sequence_id: int
@@ -27,6 +49,25 @@ class DraftRow:
     context: npt.NDArray[np.int32]
     max_nodes: int
     max_depth: int
+    sampling: DraftSampling | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CatchUp:
+    """Committed positions [start, start + n) of one sequence for a drafter to absorb.
+
+    token_ids: int32 [n + 1], ids of the positions start to start + n: the last one follows the
+               range (the root, where the range ends at S).
+    fused:     [n, fused width], the drafter's own `fuse` of the taps of those positions.
+    is_window_start: the drafter shall forget what it holds and see nothing before `start`;
+               without it `start` is what `absorbed` says.
+    """
+
+    sequence_id: int
+    start: int
+    token_ids: npt.NDArray[np.int32]
+    fused: torch.Tensor
+    is_window_start: bool = False
 
 
 @dataclass(frozen=True, slots=True)
