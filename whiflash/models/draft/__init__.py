@@ -1,0 +1,1 @@
+"""The floor under neural drafters: strict checkpoints, small layers, draft K/V."""
