@@ -41,3 +41,39 @@ class EngineClosedError(WhiFlashError):
 
 class NumericsError(WhiFlashError):
     """The target produced NaN logits; the request ends with finish reason `error`."""
+
+
+class UnauthenticatedError(WhiFlashError):
+    """No key, or one that this server does not know."""
+
+
+class PermissionDeniedError(WhiFlashError):
+    """The key is known and may not do this."""
+
+
+class NotFoundError(WhiFlashError):
+    """What the caller names does not exist, or is not the caller's."""
+
+    def __init__(self, message: str, param: str | None = None) -> None:
+        super().__init__(message)
+        self.param = param
+
+
+class RateLimitedError(WhiFlashError):
+    """The caller's own limit is used up for `retry_after_s` seconds."""
+
+    def __init__(self, message: str, retry_after_s: float = 1.0) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class DrainingError(WhiFlashError):
+    """The server is going away (or not there yet): ask another one, or the same one later."""
+
+
+class DeadlineExceededError(WhiFlashError):
+    """The caller's deadline passed before the answer was complete."""
+
+
+class RequestCancelledError(WhiFlashError):
+    """The caller cancelled the request by its id."""

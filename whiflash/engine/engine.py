@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from collections.abc import Sequence as Rows
 from pathlib import Path
 from types import TracebackType
@@ -63,6 +63,11 @@ class Engine:
     def model_name(self) -> str:
         return self._parts.config.model
 
+    @property
+    def is_running(self) -> bool:
+        """False once it was closed, or its loop stopped after an internal error."""
+        return self._thread.is_running
+
     def plan(self) -> dict[str, Any]:
         """What was resolved at start, as JSON-able values: target, arms, policy, limits, costs."""
         return describe(self._parts)
@@ -115,25 +120,30 @@ class Engine:
     ) -> Generation:
         """As `generate`; cancelling the task cancels the request."""
         request = self.request(prompt, params, **fields)
-        choices = [e async for e in self._events(request) if isinstance(e, Completion)]
+        choices = [e async for e in self.events(request) if isinstance(e, Completion)]
         return Generation(request.prompt_ids, tuple(sorted(choices, key=lambda c: c.index)))
 
     async def astream(
         self, prompt: Prompt, params: SamplingParams | None = None, **fields: Any
     ) -> AsyncIterator[Delta]:
         """As `stream`."""
-        async for event in self._events(self.request(prompt, params, **fields)):
+        async for event in self.events(self.request(prompt, params, **fields)):
             if isinstance(event, Delta):
                 yield event
 
-    async def _events(self, request: GenerationRequest) -> AsyncIterator[Delta | Completion]:
+    async def events(
+        self, request: GenerationRequest, seed: int | None = None
+    ) -> AsyncGenerator[Delta | Completion, None]:
+        """Deltas and completions of all choices as they come. `seed` stands in for a missing one
+        in the parameters. Closing the iterator, or cancelling its task, cancels the request."""
         loop = asyncio.get_running_loop()
         inbox: asyncio.Queue[Event] = asyncio.Queue()
 
         def sink(event: Event) -> None:
             loop.call_soon_threadsafe(inbox.put_nowait, event)
 
-        ticket = Ticket(request, _seed_of(request), sink)
+        drawn = seed if seed is not None and request.params.seed is None else _seed_of(request)
+        ticket = Ticket(request, drawn, sink)
         self._thread.submit(ticket)
         open_choices = request.params.n
         try:

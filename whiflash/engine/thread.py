@@ -42,6 +42,11 @@ class EngineThread:
         assert self._parts is not None, "the constructor waits for the parts"
         return self._parts
 
+    @property
+    def is_running(self) -> bool:
+        """Still takes tickets."""
+        return not self._closed.is_set() and self._thread.is_alive()
+
     def submit(self, ticket: Ticket) -> None:
         """Raises EngineClosedError; the request's own errors arrive at the ticket."""
         if self._closed.is_set():
