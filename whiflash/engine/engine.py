@@ -15,7 +15,7 @@ from whiflash.core.errors import EngineClosedError, InvalidRequestError, WhiFlas
 from whiflash.core.params import GenerationRequest, SamplingParams
 from whiflash.core.results import Completion, Delta, Generation
 from whiflash.engine.build import EngineParts, build_parts
-from whiflash.engine.core import EngineCore
+from whiflash.engine.core import EngineCore, EngineLimits
 from whiflash.engine.plan import describe
 from whiflash.engine.thread import EngineThread
 from whiflash.engine.ticket import Event, Ticket
@@ -62,6 +62,11 @@ class Engine:
     @property
     def model_name(self) -> str:
         return self._parts.config.model
+
+    @property
+    def limits(self) -> EngineLimits:
+        """Sizes that the loop keeps to."""
+        return self._parts.limits
 
     @property
     def is_running(self) -> bool:

@@ -14,7 +14,12 @@ from whiflash.core.results import Completion, Delta
 
 @dataclass(frozen=True, slots=True)
 class ServedModel:
-    """The one model behind a server. `arms` holds `none` and every drafter that is configured."""
+    """The one model behind a server. `arms` holds `none` and every drafter that is configured.
+
+    slots:     choices that run in one forward at most; calls beyond wait in front of the backend.
+    kv_tokens: prompt and answer tokens that its KV memory can hold, all choices together; 0 where
+               it is not known, which bounds nothing.
+    """
 
     name: str
     fingerprint: str
@@ -22,6 +27,8 @@ class ServedModel:
     vocab_size: int
     arms: tuple[str, ...]
     created_s: int
+    slots: int = 32
+    kv_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
