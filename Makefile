@@ -6,7 +6,7 @@ SUITE ?= core
 MINUTES ?= 60
 BIN := .venv/bin
 STAMP := .venv/.made-by-make
-LINTED := whiflash tests
+LINTED := whiflash tests protos
 
 .PHONY: help venv demo test test-gpu check fix bench soak
 
@@ -32,16 +32,20 @@ test: $(STAMP)  ## all tests but `soak`, in parts
 test-gpu:  ## tests marked gpu, in the current interpreter, without .venv
 	python3 -m pytest -m gpu -p no:cacheprovider $(ARGS)
 
-check: $(STAMP)  ## format, lint, types, import order, rendered benchmarks; writes nothing
+check: $(STAMP)  ## format, lint, types, import order, stubs, rendered benchmarks; changes no source
 	$(BIN)/ruff format --check $(LINTED)
 	$(BIN)/ruff check $(LINTED)
 	$(BIN)/lint-imports
+	$(BIN)/python protos/generate.py --check
+	$(BIN)/python protos/buf.py --check
 	$(BIN)/python -m whiflash.bench.render --check
 	$(BIN)/mypy
 
-fix: $(STAMP)  ## format, mend what can be mended, render the benchmarks
+fix: $(STAMP)  ## format, mend what can be mended, write stubs, render the benchmarks
 	$(BIN)/ruff check --fix $(LINTED)
 	$(BIN)/ruff format $(LINTED)
+	$(BIN)/python protos/generate.py
+	$(BIN)/python protos/buf.py
 	$(BIN)/python -m whiflash.bench.render
 
 bench: $(STAMP)  ## run SUITE=core and render its results

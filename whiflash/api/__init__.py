@@ -1,0 +1,1 @@
+"""Messages and services that clients may rely on for ever."""

@@ -1,0 +1,1 @@
+"""Generated from protos/whiflash/api/v1 by protos/generate.py."""
