@@ -19,6 +19,7 @@ class ServedModel:
     slots:     choices that run in one forward at most; calls beyond wait in front of the backend.
     kv_tokens: prompt and answer tokens that its KV memory can hold, all choices together; 0 where
                it is not known, which bounds nothing.
+    eos_ids:   ids that end an answer unless a call ignores them.
     """
 
     name: str
@@ -29,6 +30,7 @@ class ServedModel:
     created_s: int
     slots: int = 32
     kv_tokens: int = 0
+    eos_ids: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

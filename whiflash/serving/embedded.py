@@ -106,6 +106,7 @@ def _served_model(engine: Engine, name: str) -> ServedModel:
         created_s=int(time.time()),
         slots=limits.max_batch,
         kv_tokens=_tokens_in(engine.core.target, limits.memory_bytes, limits.max_draft_nodes),
+        eos_ids=info.eos_ids,
     )
 
 

@@ -53,4 +53,13 @@ class Ended:
     rejected_prediction_tokens: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class CallResult:
+    """A whole call: what `Started` said, and how each choice ended, in order of their index."""
+
+    prompt_ids: tuple[int, ...]
+    seed: int
+    choices: tuple[Ended, ...]
+
+
 StreamEvent = Queued | Started | Piece | Ended
