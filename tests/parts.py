@@ -18,7 +18,7 @@ NO_TESTS = 5  # pytest's exit status when it collected or selected nothing
 
 PARTS: dict[str, tuple[str, ...]] = {
     "drafters and training": ("unit/drafters", "unit/training"),
-    "store": ("unit/trajectories",),
+    "store": ("unit/trajectories", "store"),
     "server and clients": ("unit/serving", "unit/client", "unit/rpc", "rpc"),
     "cluster": ("serve", "cluster"),
 }

@@ -9,23 +9,28 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from whiflash.core.errors import ConfigError
-from whiflash.trajectories.log import START, LogBatch
-from whiflash.trajectories.record import TrajectoryRecord, require_namespace
+from whiflash.trajectories import codec
+from whiflash.trajectories.deletion import Deletion
+from whiflash.trajectories.errors import StoreClosedError
+from whiflash.trajectories.log import FLUSH_S, START, LogBatch, LogLevel, LogStatus
+from whiflash.trajectories.record import TrajectoryRecord, now_ms, require_namespace
 
 DEFAULT_MAX_BYTES = 64 * 2**20
 
 
 @dataclass(slots=True)
 class _Stream:
-    """Records of one namespace; `first` is the number of the oldest one still held."""
+    """Frames of one namespace; `first` is the number of the oldest one still held. A deleted
+    record leaves an empty frame, so that cursors keep their meaning."""
 
     first: int = 0
     num_bytes: int = 0
-    records: deque[TrajectoryRecord] = field(default_factory=deque)
+    del_epoch: int = 0
+    frames: deque[bytes] = field(default_factory=deque)
 
     @property
     def end(self) -> int:
-        return self.first + len(self.records)
+        return self.first + len(self.frames)
 
 
 class MemoryLog:
@@ -39,28 +44,47 @@ class MemoryLog:
         self._streams: dict[str, _Stream] = {}
         self._news = threading.Condition()
         self._num_bytes = 0
+        self._num_written = 0
         self._num_dropped = 0
         self._is_closed = False
         self._is_woken = False
 
     def append(self, record: TrajectoryRecord) -> None:
+        frame = codec.encode(record)
         with self._news:
-            if self._is_closed:
-                raise ValueError("the trajectory log is closed")
-            stream = self._streams.setdefault(record.namespace, _Stream())
-            stream.records.append(record)
-            stream.num_bytes += record.num_bytes
-            self._num_bytes += record.num_bytes
-            while self._num_bytes > self._max_bytes:
-                self._drop_oldest(max(self._streams.values(), key=lambda s: s.num_bytes))
-            self._news.notify_all()
+            self._add(record.namespace, frame)
+            self._num_written += 1
+
+    def _add(self, namespace: str, frame: bytes) -> None:
+        if self._is_closed:
+            raise StoreClosedError("the trajectory log is closed")
+        stream = self._streams.setdefault(namespace, _Stream())
+        stream.frames.append(frame)
+        stream.num_bytes += len(frame)
+        self._num_bytes += len(frame)
+        while self._num_bytes > self._max_bytes:
+            self._drop_oldest(max(self._streams.values(), key=lambda s: s.num_bytes))
+        self._news.notify_all()
 
     def _drop_oldest(self, stream: _Stream) -> None:
-        dropped = stream.records.popleft()
+        dropped = stream.frames.popleft()
         stream.first += 1
-        stream.num_bytes -= dropped.num_bytes
-        self._num_bytes -= dropped.num_bytes
-        self._num_dropped += 1
+        stream.num_bytes -= len(dropped)
+        self._num_bytes -= len(dropped)
+        self._num_dropped += dropped != b""
+
+    def delete(self, deletion: Deletion) -> Deletion:
+        with self._news:
+            stream = self._streams.setdefault(deletion.namespace, _Stream())
+            tombstone = deletion.raised(stream.del_epoch, now_ms())
+            stream.del_epoch = tombstone.epoch
+            for place, frame in enumerate(stream.frames):
+                if _is_covered(frame, tombstone):
+                    stream.frames[place] = b""
+                    stream.num_bytes -= len(frame)
+                    self._num_bytes -= len(frame)
+            self._add(deletion.namespace, codec.encode(tombstone))
+            return tombstone
 
     def read(self, namespace: str, cursor: str, max_records: int = 64) -> LogBatch:
         require_namespace(namespace)
@@ -69,9 +93,13 @@ class MemoryLog:
             wanted = _position(cursor, stream)
             begin = max(wanted, stream.first)
             skipped = begin - stream.first
-            records = tuple(islice(stream.records, skipped, skipped + max_records))
+            frames = list(islice(stream.frames, skipped, skipped + max_records))
+            end, del_epoch = stream.end, stream.del_epoch
             has_gap = cursor != START and wanted < stream.first
-            return LogBatch(records, str(begin + len(records)), has_gap)
+        found = (codec.decode(frame) for frame in frames if frame)
+        entries = tuple(entry for entry in found if entry is not None)
+        position = begin + len(frames)
+        return LogBatch(entries, str(position), has_gap, position >= end, del_epoch)
 
     def wait(self, cursors: Mapping[str, str], timeout_s: float) -> bool:
         with self._news:
@@ -90,16 +118,26 @@ class MemoryLog:
             self._is_woken = True
             self._news.notify_all()
 
+    def flush(self, timeout_s: float = FLUSH_S) -> bool:  # noqa: ARG002 - nothing is pending
+        return True
+
     @property
     def num_dropped(self) -> int:
         return self._num_dropped
 
     @property
     def num_bytes(self) -> int:
-        """Memory of the tokens held."""
+        """Memory of the frames held."""
         return self._num_bytes
 
-    def close(self) -> None:
+    def status(self) -> LogStatus:
+        level = LogLevel.OFF if self._is_closed else LogLevel.SHARED
+        return LogStatus(
+            "memory", "this process", level,
+            num_written=self._num_written, num_dropped=self._num_dropped,
+        )  # fmt: skip
+
+    def close(self, timeout_s: float = FLUSH_S) -> None:  # noqa: ARG002 - nothing is pending
         with self._news:
             self._is_closed = True
             self._news.notify_all()
@@ -108,11 +146,17 @@ class MemoryLog:
         with self._news:
             total = 0
             for namespace, stream in self._streams.items():
-                held = sum(record.num_bytes for record in stream.records)
+                held = sum(map(len, stream.frames))
                 assert stream.num_bytes == held, (namespace, stream.num_bytes, held)
-                assert all(record.namespace == namespace for record in stream.records), namespace
+                entries = [codec.decode(frame) for frame in stream.frames if frame]
+                assert all(entry and entry.namespace == namespace for entry in entries), namespace
                 total += held
             assert self._num_bytes == total <= self._max_bytes, (self._num_bytes, total)
+
+
+def _is_covered(frame: bytes, deletion: Deletion) -> bool:
+    entry = codec.decode(frame) if frame else None
+    return isinstance(entry, TrajectoryRecord) and deletion.covers(entry)
 
 
 def _position(cursor: str, stream: _Stream) -> int:

@@ -10,9 +10,9 @@ from typing import Self
 from whiflash.core.errors import ConfigError
 from whiflash.trajectories.index.automaton import warm_up
 from whiflash.trajectories.index.live import MIN_BYTES, LiveIndex
-from whiflash.trajectories.index.tailer import Tailer
 from whiflash.trajectories.log import TrajectoryLog
 from whiflash.trajectories.record import require_namespace
+from whiflash.trajectories.tailer import DEFAULT_MAX_UNCONFIRMED_S, Tailer
 
 DEFAULT_MAX_BYTES = 256 * 2**20
 
@@ -22,7 +22,8 @@ class TrajectoryIndexes:
 
     A namespace is followed from its first use on. Over `max_bytes` in all, the namespace that has
     been out of use longest gives up its oldest runs first; each has at most `max_namespace_bytes`
-    (default: all). Closing does not close the log.
+    (default: all). Nothing is drafted from a namespace while a deletion in it may have been missed,
+    as when a shared log has been away for `max_unconfirmed_s`. Closing does not close the log.
     """
 
     def __init__(
@@ -30,6 +31,7 @@ class TrajectoryIndexes:
         log: TrajectoryLog,
         max_bytes: int = DEFAULT_MAX_BYTES,
         max_namespace_bytes: int | None = None,
+        max_unconfirmed_s: float = DEFAULT_MAX_UNCONFIRMED_S,
     ) -> None:
         self._max_bytes = max_bytes
         self._max_namespace_bytes = max_namespace_bytes or max_bytes
@@ -41,7 +43,7 @@ class TrajectoryIndexes:
         warm_up()
         self._lock = threading.Lock()
         self._live: OrderedDict[str, LiveIndex] = OrderedDict()  # least recently used first
-        self._tailer = Tailer(log, self._keep_within_budget)
+        self._tailer = Tailer(log, self._keep_within_budget, max_unconfirmed_s)
 
     def live(self, namespace: str) -> LiveIndex:
         """The index of `namespace`, followed from now on. Raises ValueError without a namespace,
@@ -72,6 +74,11 @@ class TrajectoryIndexes:
     def num_failures(self) -> int:
         """Reads and records that failed so far."""
         return self._tailer.num_failures
+
+    @property
+    def ready_shared(self) -> bool:
+        """Whether every followed namespace holds all that the log held when it was last read."""
+        return self._tailer.ready_shared
 
     def _keep_within_budget(self) -> None:
         """On the tailer's thread, after every record."""

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from whiflash.core.errors import ConfigError
+from whiflash.trajectories.deletion import Deletion
 from whiflash.trajectories.index import layout
 from whiflash.trajectories.index.automaton import Automaton, Ids, no_matches
 from whiflash.trajectories.index.lookup import LookupBatch, Odds
@@ -71,6 +72,7 @@ class LiveIndex:
         self._num_readers = 0
         self._free_readers: list[int] = []
         self._reader_rows = 0
+        self._is_suspended = False
         self.num_repeats = 0  # records left out as repeats
         self.num_evicted = 0  # records that were given up for newer ones
         self.num_busy = 0  # lookups that did not get the lock in time
@@ -148,6 +150,51 @@ class LiveIndex:
         self.num_evicted += len(part.spans)
         return True
 
+    def delete(self, deletion: Deletion) -> None:
+        """Forgets the covered runs. The parts that held them are gone at once; what else was in
+        them comes back when it is indexed again. Writer's thread only."""
+        for part in list(self._parts):
+            kept = [s for s in part.spans if not deletion.covers_source(s.run_id, s.subject)]
+            if len(kept) == len(part.spans):
+                continue
+            with self._lock:
+                place = self._parts.index(part)
+                self._parts.remove(part)
+            self._copies.subtract(span.digest for span in part.spans)
+            self._copies.update(span.digest for span in kept)
+            self._copies = +self._copies
+            if kept:
+                self._insert_rebuilt(part, kept, place)
+
+    def _insert_rebuilt(self, part: _Part, kept: list[RunSpan], place: int) -> None:
+        rebuilt = _Part(Automaton(MIN_PART_TOKENS), no_matches(0))
+        for span in kept:
+            start = len(rebuilt.automaton)
+            # Position 0 of the text stays free (Automaton).
+            rebuilt.automaton.extend(part.automaton.text[span.start + 1 : span.end + 1])
+            rebuilt.automaton.end_run()
+            end = len(rebuilt.automaton)
+            rebuilt.spans.append(RunSpan(span.run_id, span.subject, span.digest, start, end))
+        with self._lock:
+            rebuilt.matches = no_matches(self._reader_rows)
+            self._parts.insert(place, rebuilt)
+
+    def clear(self) -> None:
+        """Forgets everything. Writer's thread only."""
+        with self._lock:
+            self._parts.clear()
+            self._copies.clear()
+
+    def suspend(self) -> None:
+        """Lookups find nothing until `resume`: something in here may have been deleted."""
+        with self._lock:
+            self._is_suspended = True
+
+    def resume(self) -> None:
+        """Lookups find what is in here."""
+        with self._lock:
+            self._is_suspended = False
+
     # The readers' side.
 
     def open_reader(self) -> int:
@@ -181,13 +228,13 @@ class LiveIndex:
     ) -> bool:
         """Improves the drafts of rows [first, end) of `batch` by what earlier runs hold; False
         if the lock was not to be had in time."""
-        if not self._parts:
+        if not self._parts or self._is_suspended:
             return True
         if not self._lock.acquire(timeout=LOCK_WAIT_S):
             self.num_busy += 1
             return False
         try:
-            for part in reversed(self._parts):
+            for part in () if self._is_suspended else reversed(self._parts):
                 part.automaton.lookup(
                     batch, part.matches, first, end, layout.LIVE, odds, min_survival
                 )
