@@ -14,13 +14,60 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import carray, njit
 
-from whiflash.models import tiles
+from whiflash.models.kernel_layout import (
+    GROUP,
+    KEY,
+    KEY_HEAD,
+    KEY_ROW,
+    KEY_WIDTH,
+    NEXT_TASK,
+    NEXT_WRITE,
+    NUM_HEADS,
+    NUM_TASKS,
+    NUM_WRITES,
+    OFFSETS,
+    OUT,
+    PATH_STARTS,
+    PATHS,
+    QUERY,
+    QUERY_HEAD,
+    QUERY_ROW,
+    SCALARS,
+    SINKS,
+    SPAN_COLUMNS,
+    SPAN_COMMITTED,
+    SPAN_COUNT,
+    SPAN_IS_CHAIN,
+    SPAN_SLAB,
+    SPAN_START,
+    SPANS,
+    STORED_BYTES,
+    TASK_COLUMNS,
+    TASK_HEAD,
+    TASK_HIGH,
+    TASK_LOW,
+    TASK_SPAN,
+    TASKS,
+    VALUE,
+    VALUE_HEAD,
+    VALUE_ROW,
+    VALUE_STRIDE,
+    VALUE_WIDTH,
+    WINDOW,
+    WRITES,
+    address_of,
+    block_keys,
+    jit,
+    mix_tile,
+    numbers,
+    score_tile,
+    table,
+    tile_rows,
+)  # fmt: skip
 from whiflash.models.tiles import (
     BLOCK,
     MAX_TILE_ROWS,
-    as_pointer,
     fetch_add,
     narrow,
     softmax_row,
@@ -28,83 +75,16 @@ from whiflash.models.tiles import (
 )
 from whiflash.models.vectors import LANES
 
-# Fields of the int64 argument array; those from NUM_HEADS on belong to a layer.
-(
-    NEXT_WRITE, NUM_WRITES, WRITES, NEXT_TASK, NUM_TASKS, TASKS,
-    SPANS, PATHS, PATH_STARTS, STORED_BYTES, BLOCK_STRIDE,
-    QUERY, QUERY_HEAD, QUERY_ROW, KEY, KEY_HEAD, KEY_ROW, VALUE, VALUE_HEAD, VALUE_ROW, OUT,
-    NUM_HEADS, GROUP, KEY_WIDTH, VALUE_WIDTH, VALUE_STRIDE, OFFSETS, LAYER_OFFSET, WINDOW, SINKS,
-    SCALARS, NUM_FIELDS,
-) = range(32)  # fmt: skip
-# Columns of the span table (int64) and of the task table.
-SPAN_SLAB, SPAN_START, SPAN_COUNT, SPAN_COMMITTED, SPAN_IS_CHAIN, SPAN_COLUMNS = range(6)
-TASK_SPAN, TASK_HEAD, TASK_LOW, TASK_HIGH, TASK_COLUMNS = range(5)
 
-_jit: Any = njit(nogil=True, error_model="numpy", boundscheck=False)
-
-
-@_jit
-def _table(address, columns):  # type: ignore[no-untyped-def]
-    return carray(as_pointer(np.int64(0), np.int64(address)), (1 << 40, columns))
-
-
-@_jit
-def _numbers(kind, address):  # type: ignore[no-untyped-def]
-    return carray(as_pointer(kind, np.int64(address)), (1 << 50,))
-
-
-@_jit
-def _address(numbers, index):  # type: ignore[no-untyped-def]
-    return np.int64(numbers.ctypes.data) + index * numbers.itemsize
-
-
-@_jit
-def _tile_rows(left):  # type: ignore[no-untyped-def]
-    """Rows of the next tile: as many as there is code for."""
-    return np.int64(6 if left >= 6 else min(3, left))
-
-
-@_jit
-def _score(kind, rows, query, width, keys, out, stride):  # type: ignore[no-untyped-def]
-    if rows == 1:
-        tiles.score_1(kind, query, width, keys, out, stride)
-    elif rows == 2:
-        tiles.score_2(kind, query, width, keys, out, stride)
-    elif rows == 3:
-        tiles.score_3(kind, query, width, keys, out, stride)
-    else:
-        tiles.score_6(kind, query, width, keys, out, stride)
-
-
-@_jit
-def _mix(kind, rows, weights, fades, offsets, values, num_keys, width, out):  # type: ignore[no-untyped-def]
-    if rows == 1:
-        tiles.mix_1(kind, weights, fades, offsets, values, num_keys, width, out)
-    elif rows == 2:
-        tiles.mix_2(kind, weights, fades, offsets, values, num_keys, width, out)
-    elif rows == 3:
-        tiles.mix_3(kind, weights, fades, offsets, values, num_keys, width, out)
-    else:
-        tiles.mix_6(kind, weights, fades, offsets, values, num_keys, width, out)
-
-
-@_jit
-def _block_keys(a, slab, head, block):  # type: ignore[no-untyped-def]
-    """Address of one head's keys [key width, BLOCK] in a block; its values follow."""
-    per_head = BLOCK * (a[KEY_WIDTH] + a[VALUE_STRIDE])
-    place = block * a[BLOCK_STRIDE] + a[LAYER_OFFSET] + head * per_head
-    return slab + place * a[STORED_BYTES]
-
-
-@_jit
+@jit
 def _write_span(kind, a, span, head):  # type: ignore[no-untyped-def]
     """Copy the K and V of a span's rows into its slots behind the committed ones."""
-    key, value = _numbers(kind, a[KEY]), _numbers(kind, a[VALUE])
+    key, value = numbers(kind, a[KEY]), numbers(kind, a[VALUE])
     width = a[KEY_WIDTH]
     for row in range(span[SPAN_COUNT]):
         slot = span[SPAN_COMMITTED] + row
         column = slot % BLOCK
-        block = _numbers(kind, _block_keys(a, span[SPAN_SLAB], head, slot // BLOCK))
+        block = numbers(kind, block_keys(a, span[SPAN_SLAB], head, slot // BLOCK))
         source = head * a[KEY_HEAD] + (span[SPAN_START] + row) * a[KEY_ROW]
         for d in range(width):
             block[d * BLOCK + column] = key[source + d]
@@ -113,10 +93,10 @@ def _write_span(kind, a, span, head):  # type: ignore[no-untyped-def]
             block[BLOCK * width + column * a[VALUE_STRIDE] + c] = value[source + c]
 
 
-@_jit
+@jit
 def _load_queries(kind, a, query, start, head, num_rows):  # type: ignore[no-untyped-def]
     group, width = a[GROUP], a[KEY_WIDTH]
-    stored = _numbers(kind, a[QUERY])
+    stored = numbers(kind, a[QUERY])
     for row in range(num_rows):
         for g in range(group):
             source = (head * group + g) * a[QUERY_HEAD] + (start + row) * a[QUERY_ROW]
@@ -125,11 +105,11 @@ def _load_queries(kind, a, query, start, head, num_rows):  # type: ignore[no-unt
                 query[target + d] = widen(kind, stored[source + d])
 
 
-@_jit
+@jit
 def _weigh(kind, a, state, rows, first_row, positions, block):  # type: ignore[no-untyped-def]
     """Softmax step of `rows` rows against one block; returns how many keys they need."""
     scores, fades, peak, total, _ = state
-    scalars = _numbers(scores[0], a[SCALARS])
+    scalars = numbers(scores[0], a[SCALARS])
     scale, cap = scalars[0], scalars[1]
     num_keys = np.int64(0)
     for i in range(rows):
@@ -141,69 +121,69 @@ def _weigh(kind, a, state, rows, first_row, positions, block):  # type: ignore[n
             for j in range(i * BLOCK, (i + 1) * BLOCK):
                 scores[j] = cap * math.tanh(scores[j] * scale / cap)
         fades[i] = softmax_row(
-            kind, _address(scores, i * BLOCK), low, high, scale if cap == 0 else scale / scale,
-            _address(peak, row), _address(total, row * LANES),
+            kind, address_of(scores, i * BLOCK), low, high, scale if cap == 0 else scale / scale,
+            address_of(peak, row), address_of(total, row * LANES),
         )  # fmt: skip
     return num_keys
 
 
-@_jit
+@jit
 def _walk(kind, a, slab, head, query, state, positions, first, last):  # type: ignore[no-untyped-def]
     """All rows against the blocks first..last, keys lying at their positions."""
     scores, fades, _, _, mixed = state
     width, value_stride = a[KEY_WIDTH], a[VALUE_STRIDE]
     num_rows = len(positions)
     for block in range(first, last + 1):
-        keys = _block_keys(a, slab, head, block)
+        keys = block_keys(a, slab, head, block)
         values = keys + BLOCK * width * a[STORED_BYTES]
         row = 0
         while row < num_rows:
-            rows = _tile_rows(num_rows - row)
+            rows = tile_rows(num_rows - row)
             # Rows are in position order: the last of the tile sees the most.
             if positions[row + rows - 1] >= block * BLOCK:
-                place = _address(query, row * width)
-                _score(kind, rows, place, width, keys, _address(scores, 0), np.int64(BLOCK))
+                place = address_of(query, row * width)
+                score_tile(kind, rows, place, width, keys, address_of(scores, 0), np.int64(BLOCK))
                 num_keys = _weigh(kind, a, state, rows, row, positions, block)
-                _mix(
-                    kind, rows, _address(scores, 0), _address(fades, 0), a[OFFSETS], values,
-                    num_keys, value_stride, _address(mixed, row * value_stride),
+                mix_tile(
+                    kind, rows, address_of(scores, 0), address_of(fades, 0), a[OFFSETS], values,
+                    num_keys, value_stride, address_of(mixed, row * value_stride),
                 )  # fmt: skip
             row += rows
 
 
-@_jit
+@jit
 def _score_tail(kind, a, span, head, query, num_rows, tail, stride):  # type: ignore[no-untyped-def]
     """Scores of all rows with the slots behind the last full committed block, where they lie."""
     full = span[SPAN_COMMITTED] // BLOCK
     for block in range(stride // BLOCK):
-        keys = _block_keys(a, span[SPAN_SLAB], head, full + block)
+        keys = block_keys(a, span[SPAN_SLAB], head, full + block)
         row = 0
         while row < num_rows:
-            rows = _tile_rows(num_rows - row)
-            place = _address(tail, row * stride + block * BLOCK)
-            _score(
-                kind, rows, _address(query, row * a[KEY_WIDTH]), a[KEY_WIDTH], keys, place, stride
+            rows = tile_rows(num_rows - row)
+            place = address_of(tail, row * stride + block * BLOCK)
+            score_tile(
+                kind, rows, address_of(query, row * a[KEY_WIDTH]), a[KEY_WIDTH], keys, place, stride
             )
             row += rows
 
 
-@_jit
+@jit
 def _lay_path(a, span, head, row, block, num_keys, slots, offsets):  # type: ignore[no-untyped-def]
     """Slots (behind the last full block) and value offsets of a tree row's keys, by position."""
     committed = span[SPAN_COMMITTED]
-    paths = _numbers(np.int64(0), a[PATHS])
-    path = _numbers(np.int64(0), a[PATH_STARTS])[span[SPAN_START] + row]
+    paths = numbers(np.int64(0), a[PATHS])
+    path = numbers(np.int64(0), a[PATH_STARTS])[span[SPAN_START] + row]
     for j in range(num_keys):
         position = block * BLOCK + j
         slot = position
         if position >= committed:
             slot = committed + paths[path + position - committed]
         slots[j] = slot - committed // BLOCK * BLOCK
-        place = _block_keys(a, np.int64(0), head, slot // BLOCK) // a[STORED_BYTES]
+        place = block_keys(a, np.int64(0), head, slot // BLOCK) // a[STORED_BYTES]
         offsets[j] = place + BLOCK * a[KEY_WIDTH] + slot % BLOCK * a[VALUE_STRIDE]
 
 
-@_jit
+@jit
 def _walk_paths(kind, a, span, task, query, state, positions, first, zero):  # type: ignore[no-untyped-def]
     """Tree rows against what lies behind the last full committed block, each along its path."""
     scores, fades, _, _, mixed = state
@@ -221,25 +201,25 @@ def _walk_paths(kind, a, span, task, query, state, positions, first, zero):  # t
             _lay_path(a, span, head, task[TASK_LOW] + row, block, num_keys, slots, offsets)
             query_row = row * group
             while query_row < (row + 1) * group:
-                rows = _tile_rows((row + 1) * group - query_row)
+                rows = tile_rows((row + 1) * group - query_row)
                 for i in range(rows):
                     for j in range(num_keys):
                         scores[i * BLOCK + j] = tail[(query_row + i) * stride + slots[j]]
                 _weigh(kind, a, state, rows, query_row, positions, block)
-                _mix(
-                    kind, rows, _address(scores, 0), _address(fades, 0), _address(offsets, 0),
+                mix_tile(
+                    kind, rows, address_of(scores, 0), address_of(fades, 0), address_of(offsets, 0),
                     span[SPAN_SLAB], num_keys, value_stride,
-                    _address(mixed, query_row * value_stride),
+                    address_of(mixed, query_row * value_stride),
                 )  # fmt: skip
                 query_row += rows
 
 
-@_jit
+@jit
 def _finish(kind, a, span, task, state, zero):  # type: ignore[no-untyped-def]
     """Divide by the sums of weights (the sink's among them) and round to the stored type."""
     _, _, peak, total, mixed = state
     group, width, stride = a[GROUP], a[VALUE_WIDTH], a[VALUE_STRIDE]
-    out, sinks = _numbers(kind, a[OUT]), _numbers(zero, a[SINKS])
+    out, sinks = numbers(kind, a[OUT]), numbers(zero, a[SINKS])
     for i in range(len(peak)):
         row, query_head = task[TASK_LOW] + i // group, task[TASK_HEAD] * group + i % group
         weight = zero
@@ -257,7 +237,7 @@ def _finish(kind, a, span, task, state, zero):  # type: ignore[no-untyped-def]
             out[target + c] = narrow(kind, mixed[i * stride + c] * factor)
 
 
-@_jit
+@jit
 def _attend(kind, zero, a, span, task):  # type: ignore[no-untyped-def]
     group, low, high = a[GROUP], task[TASK_LOW], task[TASK_HIGH]
     num_rows = (high - low) * group
@@ -265,7 +245,7 @@ def _attend(kind, zero, a, span, task):  # type: ignore[no-untyped-def]
     query = np.full(num_rows * a[KEY_WIDTH], zero)
     _load_queries(kind, a, query, span[SPAN_START] + low, task[TASK_HEAD], high - low)
     positions = np.empty(num_rows, np.int64)
-    path_starts = _numbers(np.int64(0), a[PATH_STARTS])
+    path_starts = numbers(np.int64(0), a[PATH_STARTS])
     for i in range(num_rows):
         row = low + i // group
         depth = row
@@ -290,15 +270,15 @@ def _attend(kind, zero, a, span, task):  # type: ignore[no-untyped-def]
     _finish(kind, a, span, task, state, zero)
 
 
-@_jit
+@jit
 def _run(kind, zero, address):  # type: ignore[no-untyped-def]
     """What each thread does: take writes, then tasks, until there are none. One launch has
     either writes or tasks, as attention may read any row that is written."""
-    a = _numbers(np.int64(0), address)
-    spans, tasks = _table(a[SPANS], SPAN_COLUMNS), _table(a[TASKS], TASK_COLUMNS)
+    a = numbers(np.int64(0), address)
+    spans, tasks = table(a[SPANS], SPAN_COLUMNS), table(a[TASKS], TASK_COLUMNS)
     index = fetch_add(address + NEXT_WRITE * 8, 1)
     while index < a[NUM_WRITES]:
-        write = _table(a[WRITES], TASK_COLUMNS)[index]
+        write = table(a[WRITES], TASK_COLUMNS)[index]
         _write_span(kind, a, spans[write[TASK_SPAN]], write[TASK_HEAD])
         index = fetch_add(address + NEXT_WRITE * 8, 1)
     index = fetch_add(address + NEXT_TASK * 8, 1)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from whiflash.models import kernel as k
+from whiflash.models import kernel_layout as k
 from whiflash.models.attention import AttentionParams
 from whiflash.models.blocks import BlockSlab, block_numbers, layer_offsets, padded
 from whiflash.models.launch import KERNEL_DTYPES, Launcher

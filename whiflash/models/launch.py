@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numba import cfunc, types
 
-from whiflash.models import kernel, tiles, vectors
+from whiflash.models import kernel, kernel_layout, tiles, vectors
 
 _KINDS: dict[torch.dtype, tuple[Any, Any]] = {
     torch.bfloat16: (np.uint16(0), np.float32(0)),
@@ -30,7 +30,9 @@ def compiled_kernel(dtype: torch.dtype) -> Any:
     """The kernel as a C function of the argument array's address. Compiled once per machine:
     numba keeps it beside the module, or in the user's cache folder."""
     kind, zero = _KINDS[dtype]
-    source = "".join(inspect.getsource(module) for module in (kernel, tiles, vectors))
+    source = "".join(
+        inspect.getsource(module) for module in (kernel, kernel_layout, tiles, vectors)
+    )
     # numba's cache looks at the file of the entry alone; the stamp, part of its key, covers all.
     stamp = hashlib.sha256(source.encode()).hexdigest()
     run = kernel.entry(kind, zero, stamp)
