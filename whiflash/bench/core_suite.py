@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from whiflash.bench.drafting import measure_drafting
-from whiflash.bench.load import measure_load
+from whiflash.bench.load import CONCURRENCY, measure_load
 from whiflash.bench.plain import BATCH, PlainEffort, PlainResult, measure_plain
 from whiflash.bench.prompts import KINDS, BenchPrompt, all_prompts
 from whiflash.bench.runs import CACHE_STATE, cold_request, encode, run_once
@@ -161,8 +161,12 @@ def _highlights(
                   "`generate` on all that wait", "greedy"),
     ]  # fmt: skip
     found += [_of_kind(rows[kind], ratio) for kind, ratio in ratios.items()]
-    under_load = Highlight("drafting, 8 mixed requests at once", f"{loaded.median:.2f}x",
-                           "no drafting", "greedy, cold")  # fmt: skip
+    under_load = Highlight(
+        what=f"drafting, {CONCURRENCY} mixed requests at once",
+        figure=f"{loaded.median:.2f}x",
+        twin="no drafting",
+        setting="greedy, cold",
+    )
     return (*found, under_load)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from whiflash.bench.prompts import BenchPrompt
@@ -61,3 +62,11 @@ def run_arrivals(
         time.sleep(max(0.0, start + arrival - time.perf_counter()))
         tickets.append(engine.submit(make_request(number)))
     return [ticket.result().choices[0] for ticket in tickets]
+
+
+def run_closed_loop(
+    engine: Engine, concurrency: int, requests: Sequence[GenerationRequest]
+) -> list[Completion]:
+    """Keeps `concurrency` requests open until none is left; completions in the requests' order."""
+    with ThreadPoolExecutor(concurrency) as callers:
+        return list(callers.map(lambda request: run_once(engine, request), requests))
