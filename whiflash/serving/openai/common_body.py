@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from whiflash.core.params import MAX_STOP_STRINGS
-from whiflash.serving.openai.rules import Body, Honoured, JsonObject, NoEffect, Refused
+from whiflash.serving.openai.rules import Body, Honoured, NoEffect, Refused, bad_field
 
 MAX_SEED = 2**128 - 1
 MIN_SEED = -(2**63)
@@ -37,7 +37,7 @@ class Extension(Body):
         Honoured("pins one arm by name, `none` for plain decoding; null lets the policy choose"),
     ] = None
     max_draft: Annotated[
-        int | None, Field(ge=0), Honoured("most draft nodes in a round; null for the server's own")
+        int | None, Field(ge=1), Honoured("most draft nodes in a round; null for the server's own")
     ] = None
     no_store: Annotated[
         bool, Honoured("true keeps the turn out of the trajectory store")
@@ -107,16 +107,9 @@ class CommonBody(Body):
     best_of: Annotated[object, Refused(_NO_SEARCH, neutral=(1,))] = None
     use_beam_search: Annotated[object, Refused(_NO_SEARCH, neutral=(False,))] = None
     length_penalty: Annotated[object, Refused(_NO_SEARCH, neutral=(1, 1.0))] = None
-    speculative_acceptance: Annotated[
-        object, Refused("drafting is lossless here; there is no tolerance to set")
-    ] = None
 
-
-class PolicyFields(Body):
-    """Fields about the account and the service, which no text depends on."""
-
-    metadata: Annotated[JsonObject | None, NoEffect("not kept")] = None
-    store: Annotated[
-        Annotated[object, Refused("completions are not kept for later retrieval", neutral=(False,))],
-        Field(),
-    ] = None
+    @model_validator(mode="after")
+    def _check_stream(self) -> Self:
+        if self.stream_options is not None and not self.stream:
+            raise bad_field("stream_options", "stream_options needs stream: true")
+        return self

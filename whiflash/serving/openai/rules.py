@@ -64,6 +64,11 @@ def rules_of(body: type[Body]) -> dict[str, Rule]:
     return {name: _rule(name, field.metadata) for name, field in body.model_fields.items()}
 
 
+def bad_field(param: str, message: str) -> PydanticCustomError:
+    """The error for a field that a check of several fields found wrong."""
+    return PydanticCustomError("invalid_value", "{text}", {"text": message, "param": param})
+
+
 def _rule(name: str, metadata: list[Any]) -> Rule:
     for mark in metadata:
         if isinstance(mark, Honoured | NoEffect | Refused):
