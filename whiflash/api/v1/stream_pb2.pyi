@@ -341,10 +341,18 @@ class AssistantMessage(_message.Message):
     TOOL_CALLS_FIELD_NUMBER: _builtins.int
     BROKEN_CALLS_FIELD_NUMBER: _builtins.int
     IS_PARTIAL_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    IS_REGULAR_FIELD_NUMBER: _builtins.int
     content: _builtins.str
     reasoning: _builtins.str
     is_partial: _builtins.bool
     """The text ends inside reasoning or inside a call."""
+    text: _builtins.str
+    """All of it, unchanged."""
+    is_regular: _builtins.bool
+    """Content, then calls, and nothing else: the template can write it back. Where it is false, the
+    next prompt should hold `text` instead.
+    """
     @_builtins.property
     def tool_calls(self) -> _containers.RepeatedCompositeFieldContainer[_call_pb2.ToolCall]: ...
     @_builtins.property
@@ -359,10 +367,12 @@ class AssistantMessage(_message.Message):
         tool_calls: _abc.Iterable[_call_pb2.ToolCall] | None = ...,
         broken_calls: _abc.Iterable[Global___BrokenCall] | None = ...,
         is_partial: _builtins.bool = ...,
+        text: _builtins.str = ...,
+        is_regular: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_reasoning", b"_reasoning", "reasoning", b"reasoning"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_reasoning", b"_reasoning", "broken_calls", b"broken_calls", "content", b"content", "is_partial", b"is_partial", "reasoning", b"reasoning", "tool_calls", b"tool_calls"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_reasoning", b"_reasoning", "broken_calls", b"broken_calls", "content", b"content", "is_partial", b"is_partial", "is_regular", b"is_regular", "reasoning", b"reasoning", "text", b"text", "tool_calls", b"tool_calls"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__reasoning: _TypeAlias = _typing.Literal["reasoning"]  # noqa: Y015
     _WhichOneofArgType__reasoning: _TypeAlias = _typing.Literal["_reasoning", b"_reasoning"]  # noqa: Y015

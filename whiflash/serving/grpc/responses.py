@@ -81,6 +81,10 @@ class ResponseWriter:
     def _may_debug(self) -> bool:
         return self.context.caller.may(Scope.DEBUG)
 
+    def _id_prefix(self, index: int) -> str:
+        """Ids of calls are unique within a conversation, and the same when it is resumed."""
+        return f"call-{self.context.request_id}-{index}-"
+
     def _piece(self, event: Piece) -> pb.Piece:
         return pb.Piece(
             index=event.index,
@@ -103,7 +107,7 @@ class ResponseWriter:
             index=event.index,
             finish_reason=reason,
             events=[_parse_event(entry) for entry in event.events],
-            message=None if message is None else _message(message),
+            message=None if message is None else _message(message, self._id_prefix(event.index)),
             usage=self._usage(event),
             stop_token_id=stop if isinstance(stop, int) else None,
             stop_string=stop if isinstance(stop, str) else None,
@@ -138,9 +142,9 @@ def _logprob(entry: TokenLogprob) -> pb.TokenLogprob:
     return pb.TokenLogprob(token_id=entry.token_id, logprob=entry.logprob, top=top)
 
 
-def _message(message: ParsedMessage) -> pb.AssistantMessage:
+def _message(message: ParsedMessage, id_prefix: str) -> pb.AssistantMessage:
     calls = [
-        call_pb2.ToolCall(id=f"call_{number}", name=call.name, arguments=call.arguments)
+        call_pb2.ToolCall(id=f"{id_prefix}{number}", name=call.name, arguments=call.arguments)
         for number, call in enumerate(message.calls)
     ]
     broken = [pb.BrokenCall(text=call.text, reason=call.reason) for call in message.broken]
@@ -150,6 +154,8 @@ def _message(message: ParsedMessage) -> pb.AssistantMessage:
         tool_calls=calls,
         broken_calls=broken,
         is_partial=message.is_partial,
+        text=message.text,
+        is_regular=message.is_regular,
     )
 
 

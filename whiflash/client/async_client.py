@@ -1,0 +1,155 @@
+"""The client for asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from types import TracebackType
+from typing import Any, Self, TypeVar, Unpack
+
+import grpc
+from grpc import aio
+
+from whiflash.api.v1 import generation_service_pb2 as pb
+from whiflash.api.v1 import model_service_pb2
+from whiflash.api.v1.generation_service_pb2_grpc import (
+    GenerationServiceAsyncStub,
+    GenerationServiceStub,
+)
+from whiflash.api.v1.model_service_pb2_grpc import ModelServiceAsyncStub, ModelServiceStub
+from whiflash.client.connection import CHANNEL_OPTIONS, DEFAULT_TARGET, CallFrame, CallSettings
+from whiflash.client.errors import failure_of
+from whiflash.client.options import CallOptions, Prompt, call_message, prompt_message
+from whiflash.client.plan import read_plan
+from whiflash.client.resumption import Backoff, Resumption, StreamEvent, fix_seed
+
+T = TypeVar("T")
+
+
+class AsyncClient:
+    """One server. Use it as an async context manager, or close it.
+
+    api_key:     sent as `authorization: Bearer`.
+    max_retries: attempts in a row, without anything new, before an unreachable server is given up.
+    credentials: for TLS; None speaks plain HTTP/2.
+
+        async with AsyncClient() as client:
+            async for event in client.stream("Once upon", max_tokens=20):
+                ...
+    """
+
+    def __init__(
+        self,
+        target: str = DEFAULT_TARGET,
+        *,
+        api_key: str | None = None,
+        max_retries: int = 8,
+        credentials: grpc.ChannelCredentials | None = None,
+    ) -> None:
+        self._api_key = api_key
+        self._max_retries = max_retries
+        self._channel = (
+            aio.insecure_channel(target, options=CHANNEL_OPTIONS)
+            if credentials is None
+            else aio.secure_channel(target, credentials, options=CHANNEL_OPTIONS)
+        )
+        self._generation: GenerationServiceAsyncStub = GenerationServiceStub(self._channel)
+        self._model: ModelServiceAsyncStub = ModelServiceStub(self._channel)
+
+    async def stream(
+        self, prompt: Prompt, settings: CallSettings | None = None, **options: Unpack[CallOptions]
+    ) -> AsyncGenerator[StreamEvent, None]:
+        """Events as the answer is written. A broken connection is resumed; the caller sees one
+        stream. Closing the generator cancels the call. Raises CallError."""
+        frame = self._frame(settings)
+        run, backoff = Resumption(call_message(prompt, options)), Backoff(self._max_retries)
+        while True:
+            call = self._generation.Generate(
+                run.request(), metadata=frame.metadata, timeout=frame.remaining_s()
+            )
+            try:
+                async for response in call:
+                    event = run.take(response)
+                    if event is not None:
+                        backoff.progressed()
+                        yield event
+                failure = run.broken()
+            except aio.AioRpcError as error:
+                failure = failure_of(error)
+            finally:
+                call.cancel()
+            if run.is_done:
+                return
+            await asyncio.sleep(frame.clip_s(backoff.wait_s(failure)))
+
+    async def generate(
+        self, prompt: Prompt, settings: CallSettings | None = None, **options: Unpack[CallOptions]
+    ) -> pb.GenerateOnceResponse:
+        """The whole answer. Cancelling the task cancels the call. Raises CallError."""
+        call = call_message(prompt, options)
+        fix_seed(call)
+        request = pb.GenerateOnceRequest(call=call)
+        return await self._unary(self._generation.GenerateOnce, request, settings)
+
+    async def cancel(self, request_id: str, settings: CallSettings | None = None) -> int:
+        """Ends a running call; how many there were. Raises NotFoundError if there is none."""
+        request = pb.CancelRequest(request_id=request_id)
+        return (await self._unary(self._generation.Cancel, request, settings)).num_cancelled
+
+    async def tokenize(self, prompt: Prompt, settings: CallSettings | None = None) -> list[int]:
+        """The ids that the prompt would have."""
+        request = pb.TokenizeRequest(prompt=prompt_message(prompt))
+        return list((await self._unary(self._generation.Tokenize, request, settings)).token_ids)
+
+    async def plan(self, settings: CallSettings | None = None) -> dict[str, Any]:
+        """What the server resolved at start and measured. Needs scope admin."""
+        request = model_service_pb2.GetPlanRequest()
+        return read_plan(await self._unary(self._model.GetPlan, request, settings))
+
+    async def arms(self, settings: CallSettings | None = None) -> list[str]:
+        """Drafters that a call may pin."""
+        request = model_service_pb2.ListArmsRequest()
+        return [
+            arm.name for arm in (await self._unary(self._model.ListArms, request, settings)).arms
+        ]
+
+    async def limits(
+        self, settings: CallSettings | None = None
+    ) -> model_service_pb2.GetLimitsResponse:
+        """The model, and the limits of a call."""
+        return await self._unary(
+            self._model.GetLimits, model_service_pb2.GetLimitsRequest(), settings
+        )
+
+    async def load(self, settings: CallSettings | None = None) -> model_service_pb2.GetLoadResponse:
+        """How busy the server is."""
+        return await self._unary(self._model.GetLoad, model_service_pb2.GetLoadRequest(), settings)
+
+    async def close(self) -> None:
+        """Ends open calls. Idempotent."""
+        await self._channel.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    def _frame(self, settings: CallSettings | None) -> CallFrame:
+        return CallFrame(self._api_key, settings or CallSettings())
+
+    async def _unary(
+        self, method: Callable[..., Awaitable[T]], request: object, settings: CallSettings | None
+    ) -> T:
+        frame, backoff = self._frame(settings), Backoff(self._max_retries)
+        while True:
+            try:
+                return await method(request, metadata=frame.metadata, timeout=frame.remaining_s())
+            except aio.AioRpcError as error:
+                failure = failure_of(error)
+            await asyncio.sleep(frame.clip_s(backoff.wait_s(failure)))
