@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
@@ -39,6 +39,10 @@ class SequenceCache(Protocol):
 
     def fork(self, length: int) -> SequenceCache:
         """An independent copy of the first `length` committed positions."""
+
+    def fused_taps(self, weight_hash: str, start: int, stop: int) -> torch.Tensor:
+        """[stop - start, fused width], fused taps of committed positions for the drafter of that
+        weight hash (`Target.keep_taps`). A view: use it before the next forward."""
 
     def release(self) -> None:
         """Give the memory back; the cache must not be used afterwards. Idempotent."""
@@ -106,6 +110,15 @@ class Target(Protocol):
     @property
     def verify_curve(self) -> CostCurve:
         """Milliseconds of one forward over its number of rows, measured at load."""
+
+    def keep_taps(
+        self,
+        weight_hash: str,
+        boundaries: Sequence[int],
+        fuse: Callable[[torch.Tensor], torch.Tensor],
+    ) -> None:
+        """Asked before the first cache is made: every cache keeps, beside the KV of each
+        position, what `fuse` makes of its taps ([n, boundaries * h] -> [n, fused width])."""
 
     def new_cache(self, num_tokens: int) -> SequenceCache:
         """An empty cache with room for `num_tokens` at first; it grows by doubling."""

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from whiflash.models.slab import Slab
+from whiflash.models.taps import TapPlane
 
 Parents = npt.NDArray[np.int32]
 
 
 class SlabCache:
-    """Implements `core.protocols.SequenceCache` over one slab.
+    """Implements `core.protocols.SequenceCache` over one slab, and a plane of fused taps per
+    drafter that reads them (by weight hash).
 
     Position p < length lies in slot p; scratch row i of the last forward in slot length + i, so
     that committing a chain moves nothing.
     """
 
-    def __init__(self, slab: Slab) -> None:
+    def __init__(self, slab: Slab, planes: Mapping[str, TapPlane] | None = None) -> None:
         self._slab: Slab | None = slab
+        self._planes = dict(planes or {})
         self._length = 0
         self._scratch_parents: Parents = np.zeros(0, np.int32)
 
@@ -30,7 +34,12 @@ class SlabCache:
 
     @property
     def num_bytes(self) -> int:
-        return 0 if self._slab is None else self._slab.num_bytes
+        return sum(store.num_bytes for store in self._stores)
+
+    @property
+    def _stores(self) -> tuple[Slab, ...]:
+        """What grows, moves and ends together; nothing after `release`."""
+        return () if self._slab is None else (self._slab, *self._planes.values())
 
     @property
     def num_scratch(self) -> int:
@@ -47,7 +56,19 @@ class SlabCache:
     def reserve(self, num_rows: int) -> None:
         """Drop scratch and make room for the rows of the next forward."""
         self._scratch_parents = np.zeros(0, np.int32)
-        self.slab.grow(self._length + num_rows)
+        for store in (self.slab, *self._planes.values()):
+            store.grow(self._length + num_rows)
+
+    def write_taps(self, weight_hash: str, fused: torch.Tensor) -> None:
+        """Fused taps of the scratch rows, [num rows, width], between `reserve` and `commit`."""
+        self._planes[weight_hash].write(self._length, fused)
+
+    def fused_taps(self, weight_hash: str, start: int, stop: int) -> torch.Tensor:
+        if not 0 <= start <= stop <= self._length:
+            raise ValueError(f"positions {start} to {stop} of {self._length} are not committed")
+        if weight_hash not in self._planes:
+            raise ValueError(f"no drafter with weights {weight_hash} was attached to the target")
+        return self._planes[weight_hash].rows(start, stop)
 
     def wrote(self, parents: Parents) -> None:
         """A forward filled the slots behind `length`; row i hangs below row parents[i]."""
@@ -56,10 +77,11 @@ class SlabCache:
     def commit(self, rows: Sequence[int]) -> None:
         path = [int(row) for row in rows]
         self._check_path(path)
-        slab, first = self.slab, self._length
+        first = self._length
         moved = next((i for i, row in enumerate(path) if row != i), len(path))
         if moved < len(path):
-            slab.move([first + row for row in path[moved:]], first + moved)
+            for store in self._stores:
+                store.move([first + row for row in path[moved:]], first + moved)
         self._length += len(path)
         self._scratch_parents = np.zeros(0, np.int32)
 
@@ -81,13 +103,14 @@ class SlabCache:
     def fork(self, length: int) -> SlabCache:
         if not 0 <= length <= self._length:
             raise ValueError(f"cannot fork {length} of {self._length} positions")
-        twin = SlabCache(self.slab.clone(length))
+        planes = {name: plane.clone(length) for name, plane in self._planes.items()}
+        twin = SlabCache(self.slab.clone(length), planes)
         twin._length = length
         return twin
 
     def release(self) -> None:
-        if self._slab is not None:
-            self._slab.release()
+        for store in self._stores:
+            store.release()
         self._slab = None
         self._length = 0
         self._scratch_parents = np.zeros(0, np.int32)
@@ -97,6 +120,7 @@ class SlabCache:
             assert (self._length, self.num_scratch) == (0, 0)
             return
         assert self._length >= 0
-        assert self._length + self.num_scratch <= self._slab.capacity
+        for store in self._stores:
+            assert self._length + self.num_scratch <= store.capacity
         assert (self._scratch_parents < np.arange(self.num_scratch)).all()
         assert (self._scratch_parents >= -1).all()

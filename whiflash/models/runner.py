@@ -21,10 +21,12 @@ from whiflash.models.linear import PackedLinear, cheapest_rows
 from whiflash.models.ragged import RaggedRows
 from whiflash.models.sdpa import SdpaAttention
 from whiflash.models.slab import CacheLayout, LayerShape, RowSlab
+from whiflash.models.taps import TapCapture
 
-Body = Callable[[torch.Tensor, torch.Tensor, RaggedAttention], torch.Tensor]
+Body = Callable[[torch.Tensor, torch.Tensor, RaggedAttention, TapCapture], torch.Tensor]
 Head = Callable[[torch.Tensor], torch.Tensor]
 _PROBE_IDS = (1, 5, 3, 2, 7, 4, 6, 0)
+_NO_TAPS = TapCapture(())
 
 
 class ModelRunner:
@@ -51,10 +53,14 @@ class ModelRunner:
         return self.layout.device
 
     def hidden(
-        self, token_ids: torch.Tensor, positions: torch.Tensor, ragged: RaggedAttention
+        self,
+        token_ids: torch.Tensor,
+        positions: torch.Tensor,
+        ragged: RaggedAttention,
+        taps: TapCapture = _NO_TAPS,
     ) -> torch.Tensor:
-        """int64 [T], int64 [T] -> [T, h], after the final norm."""
-        return self._body(token_ids[None], positions[None], ragged)[0]
+        """int64 [T], int64 [T] -> [T, h], after the final norm; `taps` holds what it asks for."""
+        return self._body(token_ids[None], positions[None], ragged, taps)[0]
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """[R, h] -> [R, V]."""
@@ -94,7 +100,7 @@ class _ShapeProbe:
 def _probe_layout(model: PreTrainedModel) -> CacheLayout:
     probe = _ShapeProbe()
     with torch.inference_mode():
-        _own_body(model)(*_probe_rows(model), probe)
+        _own_body(model)(*_probe_rows(model), probe, _NO_TAPS)
     layers = tuple(probe.shapes[layer] for layer in sorted(probe.shapes))
     return CacheLayout(layers, model.dtype, model.device)
 
@@ -113,8 +119,11 @@ def _probe_attention(layout: CacheLayout) -> SdpaAttention:
 def _own_body(model: PreTrainedModel) -> Body:
     inner = model.base_model
 
-    def run(ids: torch.Tensor, positions: torch.Tensor, ragged: RaggedAttention) -> torch.Tensor:
-        output = inner(input_ids=ids, position_ids=positions, use_cache=False, ragged=ragged)
+    def run(
+        ids: torch.Tensor, positions: torch.Tensor, ragged: RaggedAttention, taps: TapCapture
+    ) -> torch.Tensor:
+        with taps.hooked(inner):
+            output = inner(input_ids=ids, position_ids=positions, use_cache=False, ragged=ragged)
         hidden: torch.Tensor = output.last_hidden_state
         return hidden
 
@@ -133,10 +142,13 @@ def _bare_body(model: PreTrainedModel) -> Body:
     ]
     kinds = sorted({kind for _, kind in layers})
 
-    def run(ids: torch.Tensor, positions: torch.Tensor, ragged: RaggedAttention) -> torch.Tensor:
+    def run(
+        ids: torch.Tensor, positions: torch.Tensor, ragged: RaggedAttention, taps: TapCapture
+    ) -> torch.Tensor:
         hidden: torch.Tensor = embed(ids)
         turns = {kind: rotary(hidden, positions, *([kind] if kind else [])) for kind in kinds}
-        for forward, kind in layers:
+        for number, (forward, kind) in enumerate(layers):
+            taps.enter(number, hidden)
             hidden = forward(
                 hidden,
                 attention_mask=None,
@@ -145,6 +157,7 @@ def _bare_body(model: PreTrainedModel) -> Body:
                 position_embeddings=turns[kind],
                 ragged=ragged,
             )
+        taps.enter(len(layers), hidden)
         hidden = norm(hidden)
         return hidden
 
@@ -154,11 +167,11 @@ def _bare_body(model: PreTrainedModel) -> Body:
 def _choose_body(model: PreTrainedModel, layout: CacheLayout) -> tuple[Body, bool]:
     own = _own_body(model)
     rows = _probe_rows(model)
-    expected = own(*rows, _probe_attention(layout))
+    expected = own(*rows, _probe_attention(layout), _NO_TAPS)
 
     def is_equal() -> bool:
         try:
-            found = _bare_body(model)(*rows, _probe_attention(layout))
+            found = _bare_body(model)(*rows, _probe_attention(layout), _NO_TAPS)
         except (AttributeError, TypeError, ValueError, KeyError):
             return False
         return torch.equal(found, expected)
@@ -199,7 +212,7 @@ def _own_head(model: PreTrainedModel) -> Head:
 def _choose_head(model: PreTrainedModel, layout: CacheLayout) -> tuple[Head, bool]:
     own = _own_head(model)
     plain: Head = model.get_output_embeddings().forward
-    hidden = _own_body(model)(*_probe_rows(model), _probe_attention(layout))[0]
+    hidden = _own_body(model)(*_probe_rows(model), _probe_attention(layout), _NO_TAPS)[0]
     if torch.equal(plain(hidden), own(hidden)):
         return plain, True
     return own, False

@@ -13,6 +13,8 @@ from whiflash.models.backend import AttentionBackend
 from whiflash.models.cache import SlabCache
 from whiflash.models.ragged import RaggedRows
 from whiflash.models.runner import ModelRunner
+from whiflash.models.slab import BLOCK_TOKENS
+from whiflash.models.taps import Fuse, TapCapture, TapSource
 
 
 class LocalTarget:
@@ -33,6 +35,7 @@ class LocalTarget:
         self.min_rows = max(min_rows, runner.cheapest_rows)
         self._info: TargetInfo | None = None
         self._verify_curve: CostCurve | None = None
+        self._tap_sources: dict[str, TapSource] = {}
 
     def attach(self, info: TargetInfo, verify_curve: CostCurve) -> None:
         """What the loader found out about this target, once it has measured it."""
@@ -50,11 +53,30 @@ class LocalTarget:
             raise ModelError("the target was not measured yet; load it with target.load")
         return self._verify_curve
 
+    def keep_taps(self, weight_hash: str, boundaries: Sequence[int], fuse: Fuse) -> None:
+        """Asked before the first cache is made: from now on every cache also keeps what `fuse`
+        makes of the taps ([n, boundaries * h] -> [n, width]), under that drafter's weight hash."""
+        layout = self.backend.layout
+        hidden_size = self.runner.model.config.get_text_config().hidden_size
+        probe = torch.zeros(
+            1, len(boundaries) * hidden_size, dtype=layout.dtype, device=layout.device
+        )
+        with torch.inference_mode():
+            fused = fuse(probe)
+        self._tap_sources[weight_hash] = TapSource(
+            weight_hash, tuple(boundaries), fused.shape[1], fuse, fused.dtype
+        )
+
     def new_cache(self, num_tokens: int) -> SlabCache:
-        return SlabCache(self.backend.new_slab(num_tokens))
+        device = self.backend.layout.device
+        planes = {name: s.plane(num_tokens, device) for name, s in self._tap_sources.items()}
+        return SlabCache(self.backend.new_slab(num_tokens), planes)
 
     def cache_bytes(self, num_tokens: int) -> int:
-        return self.backend.layout.num_bytes(num_tokens)
+        layout = self.backend.layout
+        num_slots = layout.num_blocks(num_tokens) * BLOCK_TOKENS
+        taps = sum(source.num_bytes(num_slots) for source in self._tap_sources.values())
+        return layout.num_bytes(num_tokens) + taps
 
     def forward(self, segments: Sequence[ForwardSegment]) -> ForwardOutput:
         """One ragged forward. Raises ValueError on segments that break the contract; then, as
@@ -72,6 +94,14 @@ class LocalTarget:
         device = self.runner.device
         ids = torch.from_numpy(rows.token_ids).to(device)
         positions = torch.from_numpy(rows.positions).to(device)
-        hidden = self.runner.hidden(ids, positions, self.backend.start(rows))
+        capture = TapCapture([b for s in self._tap_sources.values() for b in s.boundaries])
+        hidden = self.runner.hidden(ids, positions, self.backend.start(rows), capture)
+        self._store_taps(rows, capture)
         asked = hidden[torch.from_numpy(rows.logit_rows).to(device)]
         return ForwardOutput(self.runner.logits(asked), asked)
+
+    def _store_taps(self, rows: RaggedRows, capture: TapCapture) -> None:
+        for name, source in self._tap_sources.items():
+            fused = source.fuse(capture.at(source.boundaries))
+            for span in rows.spans:
+                span.cache.write_taps(name, fused[span.start : span.start + span.count])

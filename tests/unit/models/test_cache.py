@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from whiflash.models.blocks import BlockSlab, padded
 from whiflash.models.cache import SlabCache
 from whiflash.models.slab import CacheLayout, LayerShape, RowSlab, Slab
+from whiflash.models.taps import TapPlane
 
 LAYOUT = padded(
     CacheLayout((LayerShape(2, 3, 16), LayerShape(1, 5, 32)), torch.float32, torch.device("cpu"))
@@ -68,6 +69,8 @@ def _round(cache: SlabCache, tokens: list[int], seed: int, kind: str) -> None:
     written = [int(random.integers(1, 500)) for _ in range(count)]
     for row, token in enumerate(written):
         _write(cache.slab, cache.length + row, token)
+    fused = torch.tensor(written, dtype=torch.float32)[:, None] + torch.arange(3) / 4
+    cache.write_taps("weights", fused)
     cache.wrote(parents)
     row, path = int(random.integers(-1, count)), []
     while row >= 0:
@@ -90,7 +93,8 @@ STEPS = st.lists(
 @settings(max_examples=25, deadline=None)
 @given(steps=STEPS)
 def test_cache_holds_exactly_what_was_committed(kind: str, steps: list[tuple[str, int]]) -> None:
-    cache, tokens = SlabCache(KINDS[kind](LAYOUT, 1)), list[int]()
+    plane = TapPlane(3, torch.float32, LAYOUT.device, 1)
+    cache, tokens = SlabCache(KINDS[kind](LAYOUT, 1), {"weights": plane}), list[int]()
     forks: list[tuple[SlabCache, list[int]]] = []
     for step, seed in steps:
         length = seed % (len(tokens) + 1)
@@ -104,7 +108,9 @@ def test_cache_holds_exactly_what_was_committed(kind: str, steps: list[tuple[str
         cache.check_integrity()
     for held, expected in [(cache, tokens), *forks]:
         _assert_holds(held, expected)
-        assert held.num_bytes >= len(expected) * LAYOUT.bytes_per_token
+        taps = held.fused_taps("weights", 0, len(expected))
+        assert (taps * 4 == torch.tensor(expected)[:, None] * 4 + torch.arange(3)).all()
+        assert held.num_bytes >= len(expected) * (LAYOUT.bytes_per_token + 3 * 4)
         held.release()
         held.release()
         assert held.num_bytes == 0
@@ -126,6 +132,13 @@ def test_only_a_written_path_can_be_committed(cache: SlabCache, rows: list[int])
     assert cache.num_scratch == 3
     cache.commit([0, 2])
     assert cache.length == 2
+
+
+def test_only_committed_taps_of_an_attached_drafter_are_handed_over(cache: SlabCache) -> None:
+    with pytest.raises(ValueError, match="not committed"):
+        cache.fused_taps("weights", 0, 1)
+    with pytest.raises(ValueError, match="no drafter with weights"):
+        cache.fused_taps("weights", 0, 0)
 
 
 def test_an_empty_commit_drops_scratch(cache: SlabCache) -> None:
