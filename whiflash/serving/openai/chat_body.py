@@ -30,14 +30,9 @@ class Prediction(Body):
         return "".join(part.text for part in self.content)
 
 
-class ChatPromptBody(Body):
-    """What the prompt of a chat is made of."""
+class PromptFields(Body):
+    """What a chat prompt is made of beside its messages."""
 
-    messages: Annotated[
-        list[Message],
-        Field(min_length=1),
-        Honoured("roles system or developer (first), user, assistant, tool; text content"),
-    ]
     tools: Annotated[
         list[Tool] | None,
         Field(max_length=MAX_TOOLS),
@@ -60,11 +55,18 @@ class ChatPromptBody(Body):
         return self
 
 
-class ChatBody(ChatPromptBody, CommonBody):
+class ChatBody(PromptFields, CommonBody):
     """The whole request."""
 
+    messages: Annotated[
+        list[Message],
+        Field(min_length=1),
+        Honoured("roles system or developer (first), user, assistant, tool; text content"),
+    ]
     max_completion_tokens: Annotated[
-        int | None, Field(ge=1), Honoured("most tokens of the answer; null: up to the context limit")
+        int | None,
+        Field(ge=1),
+        Honoured("most tokens of the answer; null: up to the context limit"),
     ] = None
     max_tokens: Annotated[
         int | None, Field(ge=1), Honoured("older name of `max_completion_tokens`; not both")
@@ -97,14 +99,14 @@ class ChatBody(ChatPromptBody, CommonBody):
     metadata: Annotated[JsonObject | None, NoEffect("not kept")] = None
     store: Annotated[
         Literal[False] | None,
-        NoEffect("false and null only: no completion is kept for retrieval; see `whiflash.no_store`"),
+        NoEffect(
+            "false and null only: no completion is kept for retrieval; see `whiflash.no_store`"
+        ),
     ] = None
     service_tier: Annotated[
         Literal["auto", "default"] | None, NoEffect("auto, default and null only: one tier")
     ] = None
-    prompt_cache_key: Annotated[
-        Text | None, NoEffect("prefixes are found by their tokens")
-    ] = None
+    prompt_cache_key: Annotated[Text | None, NoEffect("prefixes are found by their tokens")] = None
     prompt_cache_retention: Annotated[
         Text | None, NoEffect("prefixes stay as long as memory lasts")
     ] = None

@@ -15,7 +15,9 @@ _NO_SEARCH = "the answer is sampled from the model itself; leave it out"
 
 Text = Annotated[str, Field(max_length=256)]
 Stop = str | Annotated[list[str], Field(max_length=MAX_STOP_STRINGS)]
-Seed = Annotated[int, Field(ge=MIN_SEED, le=MAX_SEED)] | Annotated[str, Field(pattern=r"^\d{1,39}$")]
+Seed = (
+    Annotated[int, Field(ge=MIN_SEED, le=MAX_SEED)] | Annotated[str, Field(pattern=r"^\d{1,39}$")]
+)
 
 
 class StreamOptions(Body):
@@ -39,12 +41,15 @@ class Extension(Body):
     max_draft: Annotated[
         int | None, Field(ge=1), Honoured("most draft nodes in a round; null for the server's own")
     ] = None
-    no_store: Annotated[
-        bool, Honoured("true keeps the turn out of the trajectory store")
-    ] = False
+    no_store: Annotated[bool, Honoured("true keeps the turn out of the trajectory store")] = False
     no_shared_drafts: Annotated[
         bool, Honoured("true takes no drafts from other requests' trajectories")
     ] = False
+    timeout_ms: Annotated[
+        int | None,
+        Field(ge=1, le=86_400_000),
+        Honoured("the answer is of no use after so long: the request ends with a 504 then"),
+    ] = None
     run_id: Annotated[Text, Honoured("the agent run that the turn belongs to")] = ""
     agent: Annotated[Text, Honoured("the agent or template behind the run")] = ""
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
 from whiflash.core.params import MAX_LOGPROBS
-from whiflash.serving.openai.chat_body import ChatPromptBody
+from whiflash.serving.openai.chat_body import PromptFields
 from whiflash.serving.openai.common_body import CommonBody
 from whiflash.serving.openai.messages import Message
-from whiflash.serving.openai.rules import Body, Honoured, Refused, bad_field
+from whiflash.serving.openai.rules import Honoured, Refused, bad_field
 
 MAX_PROMPTS = 64
 Ids = Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]
@@ -52,30 +52,23 @@ class CompletionBody(CommonBody):
         """The prompts are texts, not token ids."""
         return isinstance(self.prompts()[0], str)
 
-    def prompts(self) -> list[str] | list[list[int]]:
+    def prompts(self) -> list[str | list[int]]:
         """One or more, all of a kind."""
-        match self.prompt:
-            case str():
-                return [self.prompt]
-            case [int(), *_]:
-                return [self.prompt]  # type: ignore[list-item]
-            case _:
-                return self.prompt  # type: ignore[return-value]
+        given: Any = self.prompt
+        is_one = isinstance(given, str) or isinstance(given[0], int)
+        return [given] if is_one else list(given)
 
 
-class TokenizeBody(ChatPromptBody):
+class TokenizeBody(PromptFields):
     """Text, or a chat to be written out first."""
 
     messages: Annotated[
-        list[Message] | None,  # type: ignore[assignment]
+        list[Message] | None,
         Field(min_length=1),
         Honoured("a chat, written out by the model's template; not with `prompt`"),
     ] = None
     prompt: Annotated[str | None, Honoured("text, tokenised as it is")] = None
     model: Annotated[str | None, Honoured("null or the served model")] = None
-    add_generation_prompt: Annotated[
-        bool, Honoured("false leaves out the opening of the assistant's turn")
-    ] = True
 
     @model_validator(mode="after")
     def _check_one(self) -> Self:

@@ -16,9 +16,10 @@ from whiflash.serving.call import (
     TokenPrompt,
     ToolChoice,
 )
-from whiflash.serving.openai.chat_body import ChatBody, ChatPromptBody
+from whiflash.serving.openai.chat_body import ChatBody, PromptFields
 from whiflash.serving.openai.common_body import CommonBody, Extension
 from whiflash.serving.openai.completion_body import CompletionBody
+from whiflash.serving.openai.messages import Message
 from whiflash.serving.openai.tools import NamedChoice, ObjectFormat, SchemaFormat
 
 DEFAULT_COMPLETION_TOKENS = 16
@@ -31,7 +32,7 @@ def chat_call(body: ChatBody, idempotency_key: str = "") -> GenerationCall:
     max_tokens = body.max_completion_tokens or body.max_tokens
     logprobs = (body.top_logprobs or 0) if body.logprobs else None
     return replace(
-        _plain_call(body, chat_prompt(body), max_tokens, logprobs),
+        _plain_call(body, chat_prompt(body.messages, body), max_tokens, logprobs),
         tool_choice=_tool_choice(body),
         json_format=_json_format(body),
         prediction=body.prediction.text() if body.prediction else "",
@@ -51,10 +52,10 @@ def completion_calls(body: CompletionBody, idempotency_key: str = "") -> list[Ge
     ]
 
 
-def chat_prompt(body: ChatPromptBody) -> ChatPrompt:
+def chat_prompt(messages: Sequence[Message], body: PromptFields) -> ChatPrompt:
     """Messages and tools as the chat format takes them."""
     return ChatPrompt(
-        messages=tuple(message.to_prompt() for message in body.messages),
+        messages=tuple(message.to_prompt() for message in messages),
         tools=tuple(tool.to_prompt() for tool in body.tools or ()),
         template_values=body.template_values(),
     )

@@ -104,14 +104,15 @@ class Message:
                 self._texts[name] = self._texts.get(name, "") + delta[name]
         for call in delta.get("tool_calls", ()):
             if "id" in call:
-                self._calls.append({key: call[key] for key in ("id", "type", "function")})
+                self._calls.append({**call, "function": {**call["function"]}})
+                del self._calls[-1]["index"]
             else:
                 function = self._calls[call["index"]]["function"]
                 function["arguments"] += call["function"]["arguments"]
 
     def to_openai(self) -> dict[str, Any]:
         """The message for a client."""
-        content = self._texts.get("content", None if self._calls else "")
+        content = self._texts.get("content") or (None if self._calls else "")
         message: dict[str, Any] = {"role": "assistant", "content": content, "refusal": None}
         if reasoning := self._texts.get("reasoning_content"):
             message["reasoning_content"] = reasoning

@@ -44,9 +44,7 @@ def check_body(raw: bytes, kind: type[B]) -> B:
 
 
 async def _read(request: Request, max_bytes: int) -> bytes:
-    too_large = Problem(
-        413, f"the body is larger than {max_bytes} bytes", code="request_too_large"
-    )
+    too_large = Problem(413, f"the body is larger than {max_bytes} bytes", code="request_too_large")
     declared = request.headers.get("content-length", "")
     if declared.isdigit() and int(declared) > max_bytes:
         raise too_large

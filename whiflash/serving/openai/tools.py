@@ -37,6 +37,8 @@ class Tool(Body):
 
 
 class NamedFunction(Body):
+    """The tool of a named choice."""
+
     name: Name
 
 
@@ -60,14 +62,20 @@ class JsonSchema(Body):
 
 
 class TextFormat(Body):
+    """Any text."""
+
     type: Literal["text"]
 
 
 class ObjectFormat(Body):
+    """Any JSON object."""
+
     type: Literal["json_object"]
 
 
 class SchemaFormat(Body):
+    """JSON that a schema describes."""
+
     type: Literal["json_schema"]
     json_schema: JsonSchema
 
