@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import struct
 import zlib
+from typing import Any
 
 from whiflash.trajectories.deletion import Deletion, DeletionKind
 from whiflash.trajectories.errors import CorruptRecordError, UnknownVersionError
@@ -67,7 +68,7 @@ def frame_size(header: bytes | memoryview) -> int:
     magic, _, num_bytes = HEADER.unpack(header)
     if magic != MAGIC or not 0 < num_bytes <= MAX_BODY_BYTES:
         raise CorruptRecordError("these bytes do not begin a log record")
-    return num_bytes + OVERHEAD_BYTES
+    return int(num_bytes) + OVERHEAD_BYTES
 
 
 def _framed(body: bytes) -> bytes:
@@ -119,14 +120,13 @@ def _trajectory_body(record: TrajectoryRecord) -> bytes:
 
 def _trajectory(data: memoryview) -> TrajectoryRecord:
     (record_id,), offset = _ID.unpack(data[: _ID.size]), _ID.size
-    numbers, texts = {}, {}
+    fields: dict[str, Any] = {"record_id": record_id}
     for name in _NUMBERS:
-        numbers[name], offset = decode_number(data, offset)
+        fields[name], offset = decode_number(data, offset)
     for name in _TEXTS:
-        texts[name], offset = _take_text(data, offset)
+        fields[name], offset = _take_text(data, offset)
     count, offset = decode_number(data, offset)
-    tokens = decode_ids(data[offset:], count)
-    return TrajectoryRecord(tokens=tokens, record_id=record_id, **numbers, **texts)
+    return TrajectoryRecord(tokens=decode_ids(data[offset:], count), **fields)
 
 
 def _deletion_body(deletion: Deletion) -> bytes:

@@ -8,7 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import redis
 
@@ -216,8 +216,8 @@ class RedisLog:
         return False
 
     def _has_news(self, places: dict[str, str], block_ms: int) -> bool:
-        client = self._client
-        return bool(self._ask(lambda: client.xread(dict(places), count=1, block=block_ms)))
+        streams: dict[Any, Any] = dict(places)
+        return bool(self._ask(lambda: self._client.xread(streams, count=1, block=block_ms)))
 
     def wake(self) -> None:
         self._woken.set()

@@ -31,8 +31,7 @@ def open_client(url: str, timeout_s: float = TIMEOUT_S) -> redis.Redis:
             socket_connect_timeout=timeout_s,
             retry=_NO_RETRY,
             protocol=2,
-            lib_name=None,
-            lib_version=None,
+            driver_info=None,
             maint_notifications_config=MaintNotificationsConfig(enabled=False),
         )
     except (ValueError, TypeError) as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import redis
 
@@ -21,6 +21,7 @@ PURGE_COUNT = 256
 MAX_TRIES = 16
 TRIM_SLACK = 0.95
 Id = tuple[int, int]
+Row = tuple[bytes, dict[bytes, bytes]]
 
 
 def log_key(namespace: str) -> str:
@@ -99,7 +100,7 @@ def _id(raw: bytes | str) -> Id:
     return parse_id(raw.decode("ascii") if isinstance(raw, bytes) else raw)
 
 
-def decode_rows(rows: Iterable[tuple[bytes, dict[bytes, bytes]]]) -> Frames:
+def decode_rows(rows: Iterable[Row]) -> Frames:
     """What XRANGE answered, as entries."""
     entries, num_bad = [], 0
     for _, fields in rows:
@@ -120,7 +121,7 @@ def bury(client: redis.Redis, deletion: Deletion) -> Deletion:
     with client.pipeline(transaction=True) as pipe:
         for _ in range(MAX_TRIES):
             with contextlib.suppress(redis.WatchError):
-                pipe.watch(key)
+                pipe.watch(key)  # type: ignore[no-untyped-call]
                 tombstone = deletion.raised(int(pipe.get(key) or 0), now_ms())
                 pipe.multi()
                 pipe.set(key, tombstone.epoch)
@@ -139,13 +140,17 @@ def _purge(client: redis.Redis, tombstone: Deletion, place: bytes) -> None:
         return
     start = "-"
     while True:
-        rows = client.xrange(key, min=start, max=place, count=PURGE_COUNT)
-        covered = [place for place, fields in rows if _is_covered(fields, tombstone)]
+        rows = _range(client, key, start, place)
+        covered = [row_id for row_id, fields in rows if _is_covered(fields, tombstone)]
         if covered:
             client.xdel(key, *covered)
         if len(rows) < PURGE_COUNT:
             return
         start = "(" + rows[-1][0].decode("ascii")
+
+
+def _range(client: redis.Redis, key: str, start: str, end: bytes) -> list[Row]:
+    return cast("list[Row]", client.xrange(key, min=start, max=end, count=PURGE_COUNT))
 
 
 def _is_covered(fields: dict[bytes, bytes], tombstone: Deletion) -> bool:
