@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 
 from whiflash.core.errors import DeadlineExceededError, RequestCancelledError
 from whiflash.serving.stream import Piece, Queued, StreamEvent
@@ -54,6 +54,10 @@ class Flight:
             if not self._listeners:
                 self.cancel()
 
+    def on_end(self, action: Callable[[], None]) -> None:
+        """Called when the call has ended and let go of everything."""
+        self._task.add_done_callback(lambda _: action())
+
     def cancel(self, reason: BaseException | None = None) -> None:
         """Ends the call; who still listens hears `reason`. Idempotent."""
         if not self._has_ended and self._reason is None:
@@ -91,8 +95,10 @@ async def _read(
     began_s = time.monotonic()
     is_waiting = True
     while True:
-        left_s = None if deadline_s is None else deadline_s - time.monotonic()
-        patience_s = min([queued_s] * is_waiting + [left_s] * (left_s is not None), default=None)
+        patience_s = queued_s if is_waiting else None
+        if deadline_s is not None:
+            left_s = deadline_s - time.monotonic()
+            patience_s = left_s if patience_s is None else min(left_s, patience_s)
         try:
             message = await _take(inbox, patience_s)
         except TimeoutError:
