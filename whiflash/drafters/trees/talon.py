@@ -46,7 +46,8 @@ class TalonGrowth:
 
     def _gated(self, added: Indices) -> Indices:
         paths = self._pool.log_paths[added]
-        return added[paths >= paths.max(initial=-math.inf) + self._log_gate]
+        gated: Indices = added[paths >= paths.max(initial=-math.inf) + self._log_gate]
+        return gated
 
     def nodes(self) -> ScoredNodes:
         return self._pool.chosen(np.concatenate(self._kept) if self._kept else np.zeros(0, int))

@@ -68,7 +68,7 @@ def make_rope(
             max_position_embeddings=int(config.get("max_position_embeddings") or 2048),
             rope_parameters=params,
         )
-        made = LlamaRotaryEmbedding(table, device=device)
+        made = LlamaRotaryEmbedding(table)
     except (KeyError, TypeError, ValueError) as error:
         raise ModelError(f"config.json has no usable rope parameters: {error}") from error
     return Rope(made.inv_freq.to(device), float(made.attention_scaling), dtype)

@@ -52,12 +52,13 @@ class TargetParts:
     ) -> TargetParts:
         """The modules of a model that is loaded anyway; nothing is copied."""
         config = model.config.get_text_config()
+        embedding: torch.Tensor = model.get_input_embeddings().weight
         return cls(
             num_layers=config.num_hidden_layers,
             hidden_size=config.hidden_size,
             vocab_size=config.vocab_size,
             context_limit=context_limit,
-            embedding=model.get_input_embeddings().weight.detach(),
+            embedding=embedding.detach(),
             head=model.get_output_embeddings(),
             tokenizer_fingerprint=tokenizer_fingerprint,
         )

@@ -17,5 +17,5 @@ def hash_tensors(tensors: Mapping[str, torch.Tensor], *facts: object) -> str:
     for name in sorted(tensors):
         tensor = tensors[name].detach().cpu().contiguous()
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)};".encode())
-        digest.update(tensor.view(-1).view(torch.uint8).numpy())
+        digest.update(tensor.view(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
