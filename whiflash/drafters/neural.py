@@ -12,7 +12,7 @@ import torch
 
 from whiflash.core.draft import DraftTree
 from whiflash.core.rows import CatchUp, DraftRow, Feedback
-from whiflash.drafters.survival import ScoredTree, SurvivalTables
+from whiflash.drafters.survival import SurvivalTables
 from whiflash.models.draft.cache import DraftCache
 
 Ids = npt.NDArray[np.int32]
@@ -176,9 +176,7 @@ class NeuralDrafter(ABC, Generic[Held]):
 
     def learn(self, feedback: Sequence[Feedback]) -> None:
         """Outcomes of own trees, whether verified or shadow; others teach nothing here."""
-        for entry in feedback:
-            if isinstance(entry.tree, ScoredTree):
-                self._tables.of(entry.row.namespace).learn(entry.tree, entry.followed)
+        self._tables.learn(feedback)
 
     def check_integrity(self) -> None:
         """Raises AssertionError if an invariant is broken."""

@@ -7,12 +7,14 @@ probability that a node is accepted given that its parent was; survival multipli
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
 from whiflash.core.draft import DraftTree, IntArray
+from whiflash.core.rows import Feedback
 
 CONFIDENCE_EDGES = np.log([0.02, 0.05, 0.1, 0.2, 0.3, 0.45, 0.6, 0.75, 0.85, 0.93, 0.98])
 _MIDDLES = (0.01, 0.035, 0.075, 0.15, 0.25, 0.375, 0.525, 0.675, 0.8, 0.89, 0.955, 0.985)
@@ -138,6 +140,12 @@ class SurvivalTables:
                 self._tables.popitem(last=False)
         self._tables.move_to_end(namespace)
         return table
+
+    def learn(self, feedback: Sequence[Feedback]) -> None:
+        """Outcomes of scored trees, verified or shadow; others teach nothing here."""
+        for entry in feedback:
+            if isinstance(entry.tree, ScoredTree):
+                self.of(entry.row.namespace).learn(entry.tree, entry.followed)
 
     def check_integrity(self) -> None:
         """Raises AssertionError if an invariant is broken."""
