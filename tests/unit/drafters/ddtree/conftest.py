@@ -1,0 +1,41 @@
+"""The golden DFlash checkpoint as a DDTree drafter, beside its target."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from whiflash.drafters.ddtree import DDTreeDrafter, build
+from whiflash.drafters.spec import DrafterSpec
+from whiflash.models.draft.target_parts import TargetParts
+from whiflash.testing.tap_rounds import PlainTarget
+
+GOLDEN = Path(__file__).parents[3] / "data" / "dflash_tiny"
+LAYOUTS = {"z-lab": "draft", "speculators": "draft_speculators"}
+
+
+@pytest.fixture(scope="session")
+def golden() -> Path:
+    return GOLDEN
+
+
+@pytest.fixture(scope="session")
+def target() -> PlainTarget:
+    torch.set_num_threads(1)
+    return PlainTarget.load(GOLDEN / "target")
+
+
+@pytest.fixture
+def make_drafter(target: PlainTarget, integrity: Callable) -> Callable[..., DDTreeDrafter]:
+    """make_drafter(nodes, layout="z-lab") -> a drafter with nothing open."""
+    parts = TargetParts.of_model(target.model, 512)
+
+    def make(nodes: int, layout: str = "z-lab") -> DDTreeDrafter:
+        spec = DrafterSpec("ddtree", LAYOUTS[layout], {"nodes": str(nodes)})
+        made: DDTreeDrafter = integrity(build(spec, GOLDEN / LAYOUTS[layout], parts))
+        return made
+
+    return make
