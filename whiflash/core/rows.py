@@ -92,6 +92,7 @@ class RouteRow:
     drafts:  proposals that were free to make, by arm (retrieval); an empty tree = nothing found.
     arms:    eligible arms, `none` always among them.
     matched: length of the context suffix that retrieval found, in tokens; 0 for none.
+    backlog: tokens that an arm must absorb before it can draft, by arm; absent for none.
     """
 
     sequence_id: int
@@ -102,6 +103,7 @@ class RouteRow:
     matched: int = 0
     max_nodes: int = 0
     context_tokens: int = 0
+    backlog: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +149,10 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class StepCost:
-    """Measured times of one engine step, milliseconds. `tokens` is the forward's row count."""
+    """Measured times of one engine step, milliseconds. `tokens` is the forward's row count.
+
+    catch_up: by arm, tokens absorbed and what that took; draft_ms does not hold it.
+    """
 
     tokens: int
     verify_ms: float
@@ -156,3 +161,4 @@ class StepCost:
     emitted: int
     was_plain: bool
     was_decode_only: bool
+    catch_up: Mapping[str, tuple[int, float]] = field(default_factory=dict)

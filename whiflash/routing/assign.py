@@ -86,8 +86,12 @@ def apply_plan(offers: Offers, chosen: Plan, choices: list[Choice]) -> None:
             choices[index] = Choice(offers.arms[arm], budget, survival=odds)
 
 
-def plan(offers: Offers, costs: Costs, price: float, base_tokens: int) -> Plan:
+def plan(
+    offers: Offers, costs: Costs, price: float, base_tokens: int, catch_up_ms: Floats | None = None
+) -> Plan:
     """The best plan over all subsets of the arms on offer.
+
+    catch_up_ms: [A, R], what it costs this round to bring each arm up to each row; None for 0.
 
     Exact for one arm at hand, and for any arms where verify cost is linear in tokens. Otherwise
     the arm of each row is exact for the best *uniform* price of a node (Lagrange), which can miss
@@ -101,9 +105,12 @@ def plan(offers: Offers, costs: Costs, price: float, base_tokens: int) -> Plan:
     if len(offers.arms) == 1 and offers.is_ready[0]:
         budgets, gained = _best_budgets(offers.survival[0], extra, price)
         return Plan(np.where(budgets > 0, 0, -1), budgets, gained)
-    draft_ms = _draft_costs(offers, costs)
-    for arm_of in _arm_choices(offers, extra, price, *draft_ms):
-        tried = _budgeted(offers, arm_of, extra, price, *draft_ms)
+    fixed_ms, per_row_ms = _draft_costs(offers, costs)
+    row_ms = np.broadcast_to(per_row_ms[:, None], (len(offers.arms), num_rows))
+    if catch_up_ms is not None:
+        row_ms = row_ms + np.where(offers.is_ready[:, None], 0.0, catch_up_ms)
+    for arm_of in _arm_choices(offers, extra, price, fixed_ms, row_ms):
+        tried = _budgeted(offers, arm_of, extra, price, fixed_ms, row_ms)
         if tried.value > best.value + _TIE:
             best = tried
     return best
@@ -123,10 +130,10 @@ def _arm_choices(
     """Each row's arm, at the subset and node price that promise most; the best few such."""
     node_prices = _node_prices(offers.survival, price * extra)
     over = np.maximum(offers.survival[..., None] - node_prices, 0.0)
-    net = over.sum(axis=2) - price * row_ms[:, None, None]
+    net = over.sum(axis=2) - price * row_ms[:, :, None]
     taken = offers.survival[..., None] > node_prices
     nodes = taken.sum(axis=2)
-    tokens = (offers.survival[..., None] * taken).sum(axis=2) - price * row_ms[:, None, None]
+    tokens = (offers.survival[..., None] * taken).sum(axis=2) - price * row_ms[:, :, None]
     places = np.arange(net.shape[1])[:, None], np.arange(net.shape[2])
     tried: list[tuple[float, Ints]] = []
     for part in _subsets(len(offers.arms)):
@@ -168,8 +175,9 @@ def _budgeted(
     budgets[drafting], gained = _best_budgets(
         offers.survival[arm_of[drafting], drafting], extra, price
     )
-    used = arm_of[budgets > 0]
-    spent = fixed_ms[np.unique(used)].sum() + row_ms[used].sum()
+    places = np.flatnonzero(budgets > 0)
+    used = arm_of[places]
+    spent = fixed_ms[np.unique(used)].sum() + row_ms[used, places].sum()
     return Plan(np.where(budgets > 0, arm_of, -1), budgets, gained - price * float(spent))
 
 

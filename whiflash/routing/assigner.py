@@ -6,11 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from whiflash.core.rows import NONE, Choice, Prediction, RouteRow
 from whiflash.routing.assign import apply_plan, fixed_choices, plan
 from whiflash.routing.costs import Costs
 from whiflash.routing.offers import Offers
+
+_FIRST_STAY_ROUNDS = 8.0
+_STAY_RATE = 0.05
 
 
 @dataclass(slots=True)
@@ -33,6 +37,7 @@ class Assigner:
         self._dwell_rounds = dwell_rounds
         self._switch_gain = switch_gain_tokens
         self._held: dict[int, _Held] = {}
+        self._stay_rounds: dict[str, float] = {}
 
     def choose(
         self,
@@ -48,12 +53,36 @@ class Assigner:
         offers = Offers.of(rows, predictions)
         if len(offers.rows):
             offers = self._dwelling(offers, rows, costs, price, base)
-            apply_plan(offers, plan(offers, costs, price, base), choices)
+            catch_up_ms = None
+            if offers.backlog.any():
+                catch_up_ms = offers.catch_up_ms(costs, self._stays(offers, rows))
+            apply_plan(offers, plan(offers, costs, price, base, catch_up_ms), choices)
             self._remember(offers, rows, choices)
         return choices
 
     def forget(self, sequence_id: int) -> None:
-        self._held.pop(sequence_id, None)
+        held = self._held.pop(sequence_id, None)
+        if held is not None:
+            self._note_stay(held)
+
+    def _stays(self, offers: Offers, rows: Sequence[RouteRow]) -> npt.NDArray[np.float64]:
+        """Float64 [A, R]: rounds that a catch-up serves. The arm a row holds is caught up every
+        round, so that backlog is paid at once; another's is spread over the stay that begins."""
+        held = [self._held.get(rows[index].sequence_id) for index in offers.rows.tolist()]
+        stays = [
+            [
+                1.0 if h is not None and h.arm == arm
+                else self._stay_rounds.get(arm, _FIRST_STAY_ROUNDS)
+                for h in held
+            ]
+            for arm in offers.arms
+        ]  # fmt: skip
+        return np.array(stays, np.float64)
+
+    def _note_stay(self, held: _Held) -> None:
+        if held.arm != NONE:
+            known = self._stay_rounds.get(held.arm, _FIRST_STAY_ROUNDS)
+            self._stay_rounds[held.arm] = known + _STAY_RATE * (held.rounds + 1 - known)
 
     def _dwelling(
         self, offers: Offers, rows: Sequence[RouteRow], costs: Costs, price: float, base: int
@@ -80,6 +109,8 @@ class Assigner:
             if held is not None and held.arm == arm:
                 held.rounds += 1
             elif held is not None or arm != NONE:
+                if held is not None:
+                    self._note_stay(held)
                 self._held[sequence_id] = _Held(arm, 0)
 
     def check_integrity(self) -> None:

@@ -25,7 +25,11 @@ class Costs(Protocol):
         """Milliseconds of a forward of first, first + 1, ... tokens: float64 [count]."""
 
     def draft_ms(self, arm: str, rows: int) -> float:
-        """Milliseconds of one draft call of `arm` for `rows` rows, affine in rows >= 1."""
+        """Milliseconds of one draft call of `arm` for `rows` rows, affine in rows >= 1, with the
+        fixed part of the catch-up call before it."""
+
+    def catch_up_ms(self, arm: str, tokens: int) -> float:
+        """Milliseconds that absorbing `tokens` adds to a catch-up call of `arm`."""
 
     def plain_ms(self, rows: int) -> float:
         """Milliseconds of a whole plain step of `rows` decode rows."""
@@ -41,7 +45,8 @@ class CostModel:
     per cent, however slow it was.
 
     draft: (fixed, per row) milliseconds per arm where known at load. An arm that was never
-    measured counts as free, so that it is tried, and is known after one call.
+    measured counts as free, so that it is tried, and is known after one call. Catch-up is fixed
+    plus per token, learned alike.
     """
 
     def __init__(
@@ -59,6 +64,7 @@ class CostModel:
         self._rate = rate
         self._max_error = max_error
         self._drafts = {arm: LinearCost(*cost) for arm, cost in (draft or {}).items()}
+        self._catch_ups: dict[str, LinearCost] = {}
         self._other = LinearCost()
         self._base = np.zeros(0)
         self._table = np.zeros(0)
@@ -72,8 +78,13 @@ class CostModel:
         return self._upto(first + count - 1)[first : first + count]
 
     def draft_ms(self, arm: str, rows: int) -> float:
-        cost = self._drafts.get(arm)
-        return cost.at(rows) if cost is not None else 0.0
+        cost, catch_up = self._drafts.get(arm), self._catch_ups.get(arm)
+        fixed = catch_up.fixed_ms if catch_up is not None and rows > 0 else 0.0
+        return (cost.at(rows) if cost is not None else 0.0) + fixed
+
+    def catch_up_ms(self, arm: str, tokens: int) -> float:
+        cost = self._catch_ups.get(arm)
+        return cost.per_row_ms * tokens if cost is not None else 0.0
 
     def other_ms(self, rows: int) -> float:
         """What a step of `rows` decode rows costs beside verify and draft."""
@@ -93,8 +104,11 @@ class CostModel:
             if arm != NONE:
                 fit = self._drafts.setdefault(arm, LinearCost())
                 fit.observe((draft_rows or {}).get(arm, 0), ms)
+        for arm, (tokens, ms) in step.catch_up.items():
+            self._catch_ups.setdefault(arm, LinearCost()).observe(tokens, ms)
         if step.was_decode_only:
             other = step.total_ms - step.verify_ms - sum(step.draft_ms.values())
+            other -= sum(ms for _, ms in step.catch_up.values())
             self._other.observe(rows, max(other, 0.0))
 
     def _correct_verify(self, tokens: int, ms: float) -> None:
@@ -132,6 +146,7 @@ class CostModel:
             "verify_ms": {int(k): round(self.verify_ms(int(k)), 3) for k in self._knots},
             "verify_at_load_ms": {c: round(ms, 3) for c, ms in self._curve.points},
             "draft_ms": {arm: fit.describe() for arm, fit in sorted(self._drafts.items())},
+            "catch_up_ms": {arm: fit.describe() for arm, fit in sorted(self._catch_ups.items())},
             "other_ms": self._other.describe(),
             "observed": self.num_observed,
         }

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -23,12 +23,14 @@ class Offers:
     rows:     int [R], index of the row in the step, for each row with an offer.
     survival: float64 [A, R, K], per arm and row in order of rank, 0 behind the end.
     is_ready: bool [A], the arm's drafts are at hand already, so its cost is sunk.
+    backlog:  int [A, R], tokens that the arm must absorb for the row before it can draft.
     """
 
     arms: tuple[str, ...]
     rows: npt.NDArray[np.intp]
     survival: npt.NDArray[np.float64]
     is_ready: npt.NDArray[np.bool_]
+    backlog: npt.NDArray[np.int64]
 
     @classmethod
     def of(cls, rows: Sequence[RouteRow], predictions: Sequence[Prediction]) -> Offers:
@@ -42,10 +44,15 @@ class Offers:
                     found[arm, index] = odds
                     if arm not in row.drafts:
                         paid.add(arm)
-        return cls._filled(found, paid)
+        return cls._filled(found, paid, [row.backlog for row in rows])
 
     @classmethod
-    def _filled(cls, found: dict[tuple[str, int], Survival], paid: set[str]) -> Offers:
+    def _filled(
+        cls,
+        found: dict[tuple[str, int], Survival],
+        paid: set[str],
+        backlogs: Sequence[Mapping[str, int]],
+    ) -> Offers:
         arms = tuple(sorted({arm for arm, _ in found}))
         if len(arms) > MAX_ARMS:
             raise ValueError(f"at most {MAX_ARMS} arms can be weighed jointly, got {arms}")
@@ -57,14 +64,23 @@ class Offers:
             survival[arms.index(arm), place_of[index], : len(odds)] = odds
         np.minimum.accumulate(survival, axis=2, out=survival)
         ready = np.array([arm not in paid for arm in arms], bool)
-        return cls(arms, np.array(places, np.intp), survival, ready)
+        lags = [[backlogs[index].get(arm, 0) for index in places] for arm in arms]
+        backlog = np.array(lags, np.int64).reshape(len(arms), len(places))
+        return cls(arms, np.array(places, np.intp), survival, ready, backlog)
 
     def without(self, banned: npt.NDArray[np.bool_]) -> Offers:
         """Where banned [A, R] holds, the arm is not on offer."""
         if not banned.any():
             return self
         kept = np.where(banned[:, :, None], 0.0, self.survival)
-        return Offers(self.arms, self.rows, kept, self.is_ready)
+        return replace(self, survival=kept)
+
+    def catch_up_ms(self, costs: Costs, stays: npt.NDArray[np.float64]) -> MsArray:
+        """Float64 [A, R]: what absorbing the backlog costs, spread over the rounds that the row is
+        expected to stay with the arm (`stays`, [A, R])."""
+        per_token = np.array([costs.catch_up_ms(arm, 1) for arm in self.arms])
+        spread: MsArray = per_token[:, None] * self.backlog / stays
+        return spread
 
     def lone_gain(self, costs: Costs, price: float, base_tokens: int) -> npt.NDArray[np.float64]:
         """Float64 [A, R]: tokens gained over `none` if this row alone drafted, at its best budget

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 
 from whiflash.core.costs import CostCurve
 from whiflash.core.draft import DraftTree
-from whiflash.core.rows import NONE, Prediction
+from whiflash.core.rows import NONE, Prediction, StepCost
 from whiflash.routing.assigner import Assigner
 from whiflash.routing.costs import CostModel
 
@@ -88,3 +89,48 @@ def test_load_oscillating_around_a_boundary_does_not_thrash(row, pair):
             taken.setdefault(routed.sequence_id, []).append(choice.arm)
     changes = [num_changes(arms) for arms in taken.values()]
     assert 0 < max(changes) <= 2 * 60 / DWELL
+
+
+def catching_up_costs(per_token_ms):
+    costs = CostModel(CostCurve(((1, 10.0), (101, 110.0))))
+    for tokens in (10, 20, 40) * 20:
+        step = StepCost(
+            1, 10.0, {}, 10.0, 1, True, True, dict.fromkeys("ab", (tokens, per_token_ms * tokens))
+        )
+        costs.observe(step, 1)
+    return costs
+
+
+def arm_with_backlog(assigner, row, costs, backlog, sequence_id=0):
+    """At price 0.5 both arms' only node is worth 0.9 and costs half a token."""
+    odds = {"a": np.array([0.9]), "b": np.array([0.9])}
+    routed = replace(row(sequence_id=sequence_id, paid=("a", "b")), backlog=backlog)
+    (choice,) = assigner.choose([routed], [Prediction(survival=odds)], costs, 0.5, 1)
+    return choice.arm
+
+
+def test_the_arm_that_lags_less_is_taken(row):
+    costs = catching_up_costs(0.01)
+    assert arm_with_backlog(Assigner(), row, costs, {"a": 100, "b": 20}) == "b"
+    assert arm_with_backlog(Assigner(), row, costs, {"a": 20, "b": 100}) == "a"
+
+
+def test_a_long_backlog_pays_only_over_a_stay_that_is_long_enough(row):
+    """50 tokens take 0.5 ms, worth 0.25 tokens: less than the gain of 0.4. A thousand would cost
+    5 tokens: over a stay of 8 rounds still more than it brings, over one of 20 less."""
+    costs = catching_up_costs(0.01)
+    assert arm_with_backlog(Assigner(), row, costs, {"a": 50, "b": 5000}) == "a"
+    assigner = Assigner(dwell_rounds=1)
+    assert arm_with_backlog(assigner, row, costs, {"a": 1000, "b": 5000}) == NONE
+    for sequence_id in range(1, 200):  # turns of 20 rounds each with the arm
+        for _ in range(20):
+            assert arm_with_backlog(assigner, row, costs, {"a": 5, "b": 5000}, sequence_id) == "a"
+        assigner.forget(sequence_id)
+    assert arm_with_backlog(assigner, row, costs, {"a": 1000, "b": 5000}, 1000) == "a"
+
+
+def test_the_held_arm_pays_its_backlog_at_once(row):
+    costs = catching_up_costs(0.01)
+    assigner = Assigner(dwell_rounds=1)
+    assert arm_with_backlog(assigner, row, costs, {"a": 5, "b": 5000}) == "a"
+    assert arm_with_backlog(assigner, row, costs, {"a": 100, "b": 5000}) == NONE

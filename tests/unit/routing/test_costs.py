@@ -92,3 +92,21 @@ def test_description_can_be_exported():
     assert told["verify_at_load_ms"]["64"] == 80.0
     assert told["draft_ms"]["a"]["observed"] == 1
     assert told["observed"] == 1
+
+
+def test_catch_up_is_learned_apart_from_drafting_and_is_no_other_cost():
+    """One call of 1 ms plus 10 us a token: the fixed part goes with every draft, the rest with the
+    tokens."""
+    costs = CostModel(CURVE)
+    for round_number in range(60):
+        tokens = (4, 40, 400)[round_number % 3]
+        catch_up_ms = 1.0 + 0.01 * tokens
+        total = 30.0 + 2.0 + catch_up_ms + 0.5
+        costs.observe(
+            StepCost(1, 30.0, {"a": 2.0}, total, 1, False, True, {"a": (tokens, catch_up_ms)}), 1,
+            {"a": 1},
+        )  # fmt: skip
+    assert costs.catch_up_ms("a", 1000) == pytest.approx(10.0, rel=0.02)
+    assert costs.draft_ms("a", 1) == pytest.approx(3.0, rel=0.02)
+    assert costs.other_ms(1) == pytest.approx(0.5, rel=0.05)
+    assert costs.catch_up_ms("b", 1000) == 0.0
