@@ -12,11 +12,8 @@ from grpc import aio
 
 from whiflash.api.v1 import generation_service_pb2 as pb
 from whiflash.api.v1 import model_service_pb2
-from whiflash.api.v1.generation_service_pb2_grpc import (
-    GenerationServiceAsyncStub,
-    GenerationServiceStub,
-)
-from whiflash.api.v1.model_service_pb2_grpc import ModelServiceAsyncStub, ModelServiceStub
+from whiflash.api.v1.generation_service_pb2_grpc import GenerationServiceStub
+from whiflash.api.v1.model_service_pb2_grpc import ModelServiceStub
 from whiflash.client.connection import CHANNEL_OPTIONS, DEFAULT_TARGET, CallFrame, CallSettings
 from whiflash.client.errors import failure_of
 from whiflash.client.options import CallOptions, Prompt, call_message, prompt_message
@@ -53,8 +50,8 @@ class AsyncClient:
             if credentials is None
             else aio.secure_channel(target, credentials, options=CHANNEL_OPTIONS)
         )
-        self._generation: GenerationServiceAsyncStub = GenerationServiceStub(self._channel)
-        self._model: ModelServiceAsyncStub = ModelServiceStub(self._channel)
+        self._generation = GenerationServiceStub(self._channel)
+        self._model = ModelServiceStub(self._channel)
 
     async def stream(
         self, prompt: Prompt, settings: CallSettings | None = None, **options: Unpack[CallOptions]
@@ -91,10 +88,10 @@ class AsyncClient:
         request = pb.GenerateOnceRequest(call=call)
         return await self._unary(self._generation.GenerateOnce, request, settings)
 
-    async def cancel(self, request_id: str, settings: CallSettings | None = None) -> int:
-        """Ends a running call; how many there were. Raises NotFoundError if there is none."""
+    async def cancel(self, request_id: str, settings: CallSettings | None = None) -> None:
+        """Ends the running calls of that id. Raises NotFoundError if there is none."""
         request = pb.CancelRequest(request_id=request_id)
-        return (await self._unary(self._generation.Cancel, request, settings)).num_cancelled
+        await self._unary(self._generation.Cancel, request, settings)
 
     async def tokenize(self, prompt: Prompt, settings: CallSettings | None = None) -> list[int]:
         """The ids that the prompt would have."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import grpc
 
@@ -113,9 +113,9 @@ class Failure:
 def failure_of(error: grpc.RpcError) -> Failure:
     """The typed form of what gRPC raised."""
     assert isinstance(error, grpc.Call | grpc.aio.AioRpcError)
-    trailing = {key: value for key, value in error.trailing_metadata() or ()}
-    values = {key: value for key, value in trailing.items() if isinstance(value, str)}
-    code = error.code() or grpc.StatusCode.UNKNOWN
+    trailing: Any = error.trailing_metadata()  # None where the connection never was, stubs or not
+    values = {key: value for key, value in trailing or () if isinstance(value, str)}
+    code = error.code()
     typed = _CLASSES.get(code, ServerError)(
         error.details() or code.name,
         code,

@@ -104,4 +104,4 @@ def _tool_choice(choice: str | None, single_call: bool) -> pb.ToolChoice | None:
         return None
     mode = _MODES.get(choice or "auto", pb.TOOL_CHOICE_MODE_NAMED)
     name = choice if mode == pb.TOOL_CHOICE_MODE_NAMED else None
-    return pb.ToolChoice(mode=mode, name=name, single_call=single_call)
+    return pb.ToolChoice(mode=mode, name=name or "", single_call=single_call)

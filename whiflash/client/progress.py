@@ -34,22 +34,21 @@ class Size(NamedTuple):
 class Progress:
     """One choice over several connections.
 
-    A resumed stream writes the last delivered piece once more: only the server can tell whether
-    that piece has ended the answer. Rounds cut the text anew, so what is repeated is counted, and
-    dropped; its ids must be the same.
+    One choice goes on behind the delivered ids. Several are written anew, the same by their seed;
+    rounds may cut the text elsewhere, so what is repeated is counted, and dropped; its ids must be
+    the same.
     """
 
     def __init__(self) -> None:
         self.ids: list[int] = []
         self.is_ended = False
-        self._last = Size()  # of the last delivered piece
         self._total = Size()
         self._skip = Size()
         self._num_seen = 0  # ids that the present connection was given or has brought
 
     def resume(self, *, with_forced_ids: bool) -> list[int]:
-        """A new connection begins. The ids to force: all but the last piece's, or none."""
-        self._skip = self._last if with_forced_ids else self._total
+        """A new connection begins. The ids to force: all that were delivered, or none."""
+        self._skip = Size() if with_forced_ids else self._total
         self._num_seen = len(self.ids) - self._skip.ids
         return self.ids[: self._num_seen]
 
@@ -63,7 +62,7 @@ class Progress:
         if not any(size):
             return None
         self.ids.extend(new.token_ids)
-        self._last, self._total = size, self._total.plus(size)
+        self._total = self._total.plus(size)
         return new
 
     def _check_ids(self, piece: pb.Piece) -> None:

@@ -32,7 +32,7 @@ class Backoff:
         """How long to wait before the next attempt. Raises the failure's error if there is none."""
         if not failure.may_retry or self._num_failed >= self._max_retries:
             raise failure.error
-        wait_s = min(MAX_WAIT_S, FIRST_WAIT_S * 2**self._num_failed)
+        wait_s = min(MAX_WAIT_S, FIRST_WAIT_S * 2.0**self._num_failed)
         self._num_failed += 1
         asked_s = failure.error.retry_after_s or 0.0
         return max(asked_s, wait_s * random.uniform(0.5, 1.0))

@@ -86,10 +86,10 @@ class Client:
         request = pb.GenerateOnceRequest(call=call)
         return self._unary(self._generation.GenerateOnce, request, settings)
 
-    def cancel(self, request_id: str, settings: CallSettings | None = None) -> int:
-        """Ends a running call; how many there were. Raises NotFoundError if there is none."""
+    def cancel(self, request_id: str, settings: CallSettings | None = None) -> None:
+        """Ends the running calls of that id. Raises NotFoundError if there is none."""
         request = pb.CancelRequest(request_id=request_id)
-        return self._unary(self._generation.Cancel, request, settings).num_cancelled
+        self._unary(self._generation.Cancel, request, settings)
 
     def tokenize(self, prompt: Prompt, settings: CallSettings | None = None) -> list[int]:
         """The ids that the prompt would have."""

@@ -26,7 +26,7 @@ from whiflash.api.v1 import call_pb2 as whiflash_dot_api_dot_v1_dot_call__pb2
 from whiflash.api.v1 import stream_pb2 as whiflash_dot_api_dot_v1_dot_stream__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n(whiflash/api/v1/generation_service.proto\x12\x0fwhiflash.api.v1\x1a\x1awhiflash/api/v1/call.proto\x1a\x1cwhiflash/api/v1/stream.proto\"6\n\x0fGenerateRequest\x12#\n\x04\x63\x61ll\x18\x01 \x01(\x0b\x32\x15.whiflash.api.v1.Call\"\xc5\x01\n\x10GenerateResponse\x12)\n\x06queued\x18\x01 \x01(\x0b\x32\x17.whiflash.api.v1.QueuedH\x00\x12+\n\x07started\x18\x02 \x01(\x0b\x32\x18.whiflash.api.v1.StartedH\x00\x12\'\n\x05piece\x18\x03 \x01(\x0b\x32\x16.whiflash.api.v1.PieceH\x00\x12\'\n\x05\x65nded\x18\x04 \x01(\x0b\x32\x16.whiflash.api.v1.EndedH\x00\x42\x07\n\x05\x65vent\":\n\x13GenerateOnceRequest\x12#\n\x04\x63\x61ll\x18\x01 \x01(\x0b\x32\x15.whiflash.api.v1.Call\"k\n\x14GenerateOnceResponse\x12)\n\x07started\x18\x01 \x01(\x0b\x32\x18.whiflash.api.v1.Started\x12(\n\x07\x63hoices\x18\x02 \x03(\x0b\x32\x17.whiflash.api.v1.Choice\"\x81\x01\n\x06\x43hoice\x12\x11\n\ttoken_ids\x18\x01 \x03(\r\x12\x0c\n\x04text\x18\x02 \x01(\t\x12/\n\x08logprobs\x18\x03 \x03(\x0b\x32\x1d.whiflash.api.v1.TokenLogprob\x12%\n\x05\x65nded\x18\x04 \x01(\x0b\x32\x16.whiflash.api.v1.Ended\"#\n\rCancelRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\"\'\n\x0e\x43\x61ncelResponse\x12\x15\n\rnum_cancelled\x18\x01 \x01(\r\":\n\x0fTokenizeRequest\x12\'\n\x06prompt\x18\x01 \x01(\x0b\x32\x17.whiflash.api.v1.Prompt\"%\n\x10TokenizeResponse\x12\x11\n\ttoken_ids\x18\x01 \x03(\r2\xdf\x02\n\x11GenerationService\x12Q\n\x08Generate\x12 .whiflash.api.v1.GenerateRequest\x1a!.whiflash.api.v1.GenerateResponse0\x01\x12[\n\x0cGenerateOnce\x12$.whiflash.api.v1.GenerateOnceRequest\x1a%.whiflash.api.v1.GenerateOnceResponse\x12I\n\x06\x43\x61ncel\x12\x1e.whiflash.api.v1.CancelRequest\x1a\x1f.whiflash.api.v1.CancelResponse\x12O\n\x08Tokenize\x12 .whiflash.api.v1.TokenizeRequest\x1a!.whiflash.api.v1.TokenizeResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n(whiflash/api/v1/generation_service.proto\x12\x0fwhiflash.api.v1\x1a\x1awhiflash/api/v1/call.proto\x1a\x1cwhiflash/api/v1/stream.proto\"6\n\x0fGenerateRequest\x12#\n\x04\x63\x61ll\x18\x01 \x01(\x0b\x32\x15.whiflash.api.v1.Call\"\xc5\x01\n\x10GenerateResponse\x12)\n\x06queued\x18\x01 \x01(\x0b\x32\x17.whiflash.api.v1.QueuedH\x00\x12+\n\x07started\x18\x02 \x01(\x0b\x32\x18.whiflash.api.v1.StartedH\x00\x12\'\n\x05piece\x18\x03 \x01(\x0b\x32\x16.whiflash.api.v1.PieceH\x00\x12\'\n\x05\x65nded\x18\x04 \x01(\x0b\x32\x16.whiflash.api.v1.EndedH\x00\x42\x07\n\x05\x65vent\":\n\x13GenerateOnceRequest\x12#\n\x04\x63\x61ll\x18\x01 \x01(\x0b\x32\x15.whiflash.api.v1.Call\"k\n\x14GenerateOnceResponse\x12)\n\x07started\x18\x01 \x01(\x0b\x32\x18.whiflash.api.v1.Started\x12(\n\x07\x63hoices\x18\x02 \x03(\x0b\x32\x17.whiflash.api.v1.Choice\"\x81\x01\n\x06\x43hoice\x12\x11\n\ttoken_ids\x18\x01 \x03(\r\x12\x0c\n\x04text\x18\x02 \x01(\t\x12/\n\x08logprobs\x18\x03 \x03(\x0b\x32\x1d.whiflash.api.v1.TokenLogprob\x12%\n\x05\x65nded\x18\x04 \x01(\x0b\x32\x16.whiflash.api.v1.Ended\"#\n\rCancelRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\"\x10\n\x0e\x43\x61ncelResponse\":\n\x0fTokenizeRequest\x12\'\n\x06prompt\x18\x01 \x01(\x0b\x32\x17.whiflash.api.v1.Prompt\"%\n\x10TokenizeResponse\x12\x11\n\ttoken_ids\x18\x01 \x03(\r2\xdf\x02\n\x11GenerationService\x12Q\n\x08Generate\x12 .whiflash.api.v1.GenerateRequest\x1a!.whiflash.api.v1.GenerateResponse0\x01\x12[\n\x0cGenerateOnce\x12$.whiflash.api.v1.GenerateOnceRequest\x1a%.whiflash.api.v1.GenerateOnceResponse\x12I\n\x06\x43\x61ncel\x12\x1e.whiflash.api.v1.CancelRequest\x1a\x1f.whiflash.api.v1.CancelResponse\x12O\n\x08Tokenize\x12 .whiflash.api.v1.TokenizeRequest\x1a!.whiflash.api.v1.TokenizeResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -46,11 +46,11 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CANCELREQUEST']._serialized_start=676
   _globals['_CANCELREQUEST']._serialized_end=711
   _globals['_CANCELRESPONSE']._serialized_start=713
-  _globals['_CANCELRESPONSE']._serialized_end=752
-  _globals['_TOKENIZEREQUEST']._serialized_start=754
-  _globals['_TOKENIZEREQUEST']._serialized_end=812
-  _globals['_TOKENIZERESPONSE']._serialized_start=814
-  _globals['_TOKENIZERESPONSE']._serialized_end=851
-  _globals['_GENERATIONSERVICE']._serialized_start=854
-  _globals['_GENERATIONSERVICE']._serialized_end=1205
+  _globals['_CANCELRESPONSE']._serialized_end=729
+  _globals['_TOKENIZEREQUEST']._serialized_start=731
+  _globals['_TOKENIZEREQUEST']._serialized_end=789
+  _globals['_TOKENIZERESPONSE']._serialized_start=791
+  _globals['_TOKENIZERESPONSE']._serialized_end=828
+  _globals['_GENERATIONSERVICE']._serialized_start=831
+  _globals['_GENERATIONSERVICE']._serialized_end=1182
 # @@protoc_insertion_point(module_scope)

@@ -179,16 +179,12 @@ Global___CancelRequest: _TypeAlias = CancelRequest  # noqa: Y015
 class CancelResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
-    NUM_CANCELLED_FIELD_NUMBER: _builtins.int
-    num_cancelled: _builtins.int
     def __init__(
         self,
-        *,
-        num_cancelled: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["num_cancelled", b"num_cancelled"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

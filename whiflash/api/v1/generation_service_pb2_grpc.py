@@ -78,7 +78,8 @@ class GenerationServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Cancel(self, request, context):
-        """Ends a running call of the same tenant; its client gets CANCELLED.
+        """Ends the running calls of that request id in the caller's tenant and project; who reads them
+        gets CANCELLED. NOT_FOUND if there is none.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -40,7 +40,9 @@ class GenerationServiceStub:
     GenerateOnce: _grpc.UnaryUnaryMultiCallable[_generation_service_pb2.GenerateOnceRequest, _generation_service_pb2.GenerateOnceResponse]
     """The whole answer at once."""
     Cancel: _grpc.UnaryUnaryMultiCallable[_generation_service_pb2.CancelRequest, _generation_service_pb2.CancelResponse]
-    """Ends a running call of the same tenant; its client gets CANCELLED."""
+    """Ends the running calls of that request id in the caller's tenant and project; who reads them
+    gets CANCELLED. NOT_FOUND if there is none.
+    """
     Tokenize: _grpc.UnaryUnaryMultiCallable[_generation_service_pb2.TokenizeRequest, _generation_service_pb2.TokenizeResponse]
     """The ids that a prompt would have."""
 
@@ -56,7 +58,9 @@ class GenerationServiceAsyncStub(GenerationServiceStub):
     GenerateOnce: _aio.UnaryUnaryMultiCallable[_generation_service_pb2.GenerateOnceRequest, _generation_service_pb2.GenerateOnceResponse]  # type: ignore[assignment]
     """The whole answer at once."""
     Cancel: _aio.UnaryUnaryMultiCallable[_generation_service_pb2.CancelRequest, _generation_service_pb2.CancelResponse]  # type: ignore[assignment]
-    """Ends a running call of the same tenant; its client gets CANCELLED."""
+    """Ends the running calls of that request id in the caller's tenant and project; who reads them
+    gets CANCELLED. NOT_FOUND if there is none.
+    """
     Tokenize: _aio.UnaryUnaryMultiCallable[_generation_service_pb2.TokenizeRequest, _generation_service_pb2.TokenizeResponse]  # type: ignore[assignment]
     """The ids that a prompt would have."""
 
@@ -87,7 +91,9 @@ class GenerationServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _generation_service_pb2.CancelRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_generation_service_pb2.CancelResponse, _abc.Awaitable[_generation_service_pb2.CancelResponse]]:
-        """Ends a running call of the same tenant; its client gets CANCELLED."""
+        """Ends the running calls of that request id in the caller's tenant and project; who reads them
+        gets CANCELLED. NOT_FOUND if there is none.
+        """
 
     @_abc_1.abstractmethod
     def Tokenize(

@@ -13,18 +13,21 @@ from whiflash.serving.call import GenerationCall, JsonFormat, ToolChoice
 from whiflash.serving.grpc.json_text import read_object
 from whiflash.serving.grpc.prompts import read_prompt
 
-_SCALARS = (
-    "temperature",
-    "top_k",
-    "top_p",
-    "min_p",
-    "repetition_penalty",
-    "presence_penalty",
-    "frequency_penalty",
-    "min_tokens",
-    "n",
-    "logprobs",
+_SCALARS = frozenset(
+    {
+        "temperature",
+        "top_k",
+        "top_p",
+        "min_p",
+        "repetition_penalty",
+        "presence_penalty",
+        "frequency_penalty",
+        "min_tokens",
+        "n",
+        "logprobs",
+    }
 )
+_DEFAULTS = SamplingParams()
 _MODES = {
     pb.TOOL_CHOICE_MODE_UNSPECIFIED: "auto",
     pb.TOOL_CHOICE_MODE_AUTO: "auto",
@@ -70,12 +73,11 @@ def read_call(call: pb.Call) -> GenerationCall:
 
 
 def _read_sampling(sampling: pb.Sampling, max_tokens: int | None) -> SamplingParams:
-    given: dict[str, Any] = {
-        name: getattr(sampling, name) for name in _SCALARS if sampling.HasField(name)
-    }
+    fields = ((field.name, value) for field, value in sampling.ListFields())
+    given: dict[str, Any] = {name: value for name, value in fields if name in _SCALARS}
     if max_tokens is not None:
         given["max_tokens"] = max_tokens
-    elif given.get("min_tokens", 0) > SamplingParams.max_tokens:
+    elif given.get("min_tokens", 0) > _DEFAULTS.max_tokens:
         given["max_tokens"] = given["min_tokens"]  # unbounded, but records are checked as a whole
     if sampling.logit_bias:
         given["logit_bias"] = dict(sampling.logit_bias)

@@ -102,17 +102,19 @@ class ResponseWriter:
         reason = _REASONS[completion.finish_reason]
         if is_call and completion.finish_reason is FinishReason.STOP:
             reason = pb.FINISH_REASON_TOOL_CALLS
-        stop = completion.matched_stop
-        return pb.Ended(
+        ended = pb.Ended(
             index=event.index,
             finish_reason=reason,
             events=[_parse_event(entry) for entry in event.events],
             message=None if message is None else _message(message, self._id_prefix(event.index)),
             usage=self._usage(event),
-            stop_token_id=stop if isinstance(stop, int) else None,
-            stop_string=stop if isinstance(stop, str) else None,
             error=completion.error or "",
         )
+        if isinstance(completion.matched_stop, int):
+            ended.stop_token_id = completion.matched_stop
+        elif completion.matched_stop is not None:
+            ended.stop_string = completion.matched_stop
+        return ended
 
     def _usage(self, event: Ended) -> pb.Usage:
         usage = event.completion.usage
