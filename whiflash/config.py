@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import os
 import re
@@ -16,6 +17,7 @@ from whiflash.core.errors import ConfigError
 from whiflash.core.rows import NONE
 
 ENVIRONMENT: Final[Mapping[str, str]] = {
+    "WHIFLASH_API_KEY": "the one key of a server that has no key file",
     "WHIFLASH_CACHE": "folder for converted models and measured costs (default: the user's cache)",
     "WHIFLASH_THREADS": "CPU threads of the target (default: the physical cores)",
     "WHIFLASH_TRACEBACK": "1 prints the traceback above the one-line error",
@@ -50,6 +52,7 @@ def _as_tuple(value: object) -> object:
     return (value,) if isinstance(value, str) else value
 
 
+SERVER_TABLE: Final = "server"
 Bytes = Annotated[int, BeforeValidator(parse_bytes)]
 DType = Literal["auto", "float32", "bfloat16", "float64"]
 
@@ -123,16 +126,80 @@ class EngineConfig(BaseModel):
         try:
             return cls(**fields)
         except ValidationError as error:
-            raise ConfigError(_one_line(error)) from None
+            raise ConfigError(_one_line(error, cls)) from None
 
     @classmethod
     def load(cls, path: Path | str, **overrides: Any) -> Self:
-        """Reads a TOML (`.toml`) or JSON (`.json`) file; `overrides` win over it."""
+        """Reads a TOML (`.toml`) or JSON (`.json`) file; `overrides` win over it. Its table
+        `server` belongs to ServerConfig."""
         file = Path(path)
         try:
-            return cls.of(**{**_read_table(file), **overrides})
+            table = _read_table(file)
+            table.pop(SERVER_TABLE, None)
+            return cls.of(**{**table, **overrides})
         except ConfigError as error:
             raise ConfigError(f"config {file}: {error}") from None
+
+
+Port = Annotated[int, Field(ge=0, le=65535)]
+
+
+class ServerConfig(BaseModel):
+    """How `whiflash serve` listens and whom it serves. Frozen, checked as EngineConfig is."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    host: str = Field("127.0.0.1", min_length=1, description="address; public ones need keys")
+    http_port: Port = Field(8000, description="OpenAI HTTP; 0 takes a free one")
+    grpc_port: Port = Field(9000, description="gRPC; 0 takes a free one")
+    served_name: str = Field("", description="what clients call the model; default its own name")
+    keys: Path | None = Field(None, description="TOML file of API keys (`whiflash keys new`)")
+    max_waiting: int = Field(256, ge=1, description="calls that may wait")
+    max_tenant_waiting: int = Field(128, ge=1, description="calls of one tenant that may wait")
+    queued_s: float = Field(5.0, gt=0, description="seconds between signs of life in the queue")
+    drain_s: float = Field(30.0, ge=0, description="seconds that open calls get at the end")
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    tracing: Literal["off", "otel"] = Field("off", description="otel sends spans by OTLP")
+
+    @model_validator(mode="after")
+    def _check_pairs(self) -> Self:
+        if self.http_port == self.grpc_port != 0:
+            raise ValueError(
+                f"http_port and grpc_port are both {self.http_port}; they need one each"
+            )
+        return self
+
+    @property
+    def is_public(self) -> bool:
+        """Others than this machine can reach it."""
+        return not _is_loopback(self.host)
+
+    @classmethod
+    def of(cls, **fields: Any) -> Self:
+        """From keyword values; ConfigError in one line where one is wrong."""
+        try:
+            return cls(**fields)
+        except ValidationError as error:
+            raise ConfigError(_one_line(error, cls)) from None
+
+    @classmethod
+    def load(cls, path: Path | str, **overrides: Any) -> Self:
+        """The table `server` of an engine's configuration file; `overrides` win over it."""
+        file = Path(path)
+        try:
+            table = _read_table(file).get(SERVER_TABLE, {})
+            if not isinstance(table, dict):
+                raise ConfigError(f"{SERVER_TABLE} must be a table of options")
+            return cls.of(**{**table, **overrides})
+        except ConfigError as error:
+            raise ConfigError(f"config {file}: {error}") from None
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False  # a name may mean any address
 
 
 def _read_table(file: Path) -> dict[str, Any]:
@@ -150,12 +217,12 @@ def _read_table(file: Path) -> dict[str, Any]:
     return table
 
 
-def _one_line(error: ValidationError) -> str:
+def _one_line(error: ValidationError, config: type[BaseModel]) -> str:
     parts = []
     for item in error.errors(include_url=False):
         name = ".".join(str(step) for step in item["loc"])
         if item["type"] == "extra_forbidden":
-            known = ", ".join(EngineConfig.model_fields)
+            known = ", ".join(config.model_fields)
             parts.append(f"unknown option {name!r} (known: {known})")
             continue
         message = item["msg"].removeprefix("Value error, ").replace("\n", " ")

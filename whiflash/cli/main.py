@@ -13,7 +13,9 @@ from whiflash.cli.bench import bench
 from whiflash.cli.demo.verb import demo
 from whiflash.cli.errors import INTERRUPTED, exit_status, report
 from whiflash.cli.generate import generate
+from whiflash.cli.keys import app as keys_app
 from whiflash.cli.plan import plan
+from whiflash.cli.serve import serve
 
 app = typer.Typer(
     name="whiflash",
@@ -27,6 +29,8 @@ app.command()(generate)
 app.command()(plan)
 app.command()(bench)
 app.command()(demo)
+app.command()(serve)
+app.add_typer(keys_app)
 
 
 def _print_version(wanted: bool) -> None:

@@ -90,6 +90,11 @@ class EmbeddedBackend:
         self._is_warm = True
 
     @property
+    def is_running(self) -> bool:
+        """The engine's loop is alive."""
+        return self._engine.is_running
+
+    @property
     def is_ready(self) -> bool:
         return self._is_warm and self._engine.is_running
 

@@ -85,21 +85,28 @@ def key_entry(
 def read_key_file(file: Path) -> tuple[ApiKey, ...]:
     """The keys of a TOML file with one `[[keys]]` table each. Raises ConfigError in one line."""
     try:
-        table = tomllib.loads(file.read_text("utf-8"))
+        text = file.read_text("utf-8")
     except OSError as error:
         raise ConfigError(f"cannot read the key file {file} ({error.strerror})") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"the key file {file} is not UTF-8 text") from None
+    return parse_keys(f"key file {file}", text)
+
+
+def parse_keys(where: str, text: str) -> tuple[ApiKey, ...]:
+    """The keys of a key file's text; `where` is what errors call it."""
+    try:
+        table = tomllib.loads(text)
     except ValueError as error:
-        raise ConfigError(f"key file {file}: broken TOML: {error}") from None
+        raise ConfigError(f"{where}: broken TOML: {error}") from None
     entries = table.pop("keys", None)
     if table or not isinstance(entries, list) or not entries:
         raise ConfigError(
-            f"key file {file}: it must hold [[keys]] tables and nothing else; "
+            f"{where}: it must hold [[keys]] tables and nothing else; "
             "`whiflash keys new` writes one"
         )
-    keys = tuple(
-        _key(f"key file {file}, key {number}", entry) for number, entry in enumerate(entries)
-    )
-    _check_distinct(file, keys)
+    keys = tuple(_key(f"{where}, key {number}", entry) for number, entry in enumerate(entries, 1))
+    _check_distinct(where, keys)
     return keys
 
 
@@ -156,10 +163,10 @@ def _limits(where: str, entry: Mapping[str, Any]) -> KeyLimits:
     return KeyLimits(entry.get("max_in_flight"), entry.get("tokens_per_minute"), float(weight))
 
 
-def _check_distinct(file: Path, keys: Sequence[ApiKey]) -> None:
+def _check_distinct(where: str, keys: Sequence[ApiKey]) -> None:
     for what, values in (
         ("id", [key.caller.key_id for key in keys]),
         ("digest", [key.digest for key in keys]),
     ):
         if len(set(values)) < len(values):
-            raise ConfigError(f"key file {file}: two keys have the same {what}")
+            raise ConfigError(f"{where}: two keys have the same {what}")
