@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from whiflash.core.errors import PromptTooLongError, QueueFullError
 from whiflash.core.params import GenerationRequest
@@ -21,15 +21,22 @@ class Admission:
     running turn never has to be stopped for memory."""
 
     def __init__(
-        self, target: Target, memory_bytes: int, max_batch: int, max_queue: int, max_scratch: int
+        self,
+        target: Target,
+        memory_bytes: int,
+        max_batch: int,
+        max_queue: int,
+        max_scratch: int,
+        on_drop: Callable[[int], None],
     ) -> None:
+        """`on_drop` hears the draft id of every finished turn whose KV is given up."""
         self._target = target
         self._memory_bytes = memory_bytes
         self._max_batch = max_batch
         self._max_queue = max_queue
         self._max_scratch = max_scratch
         self.waiting: deque[Sequence] = deque()
-        self.prefixes = PrefixStore()
+        self.prefixes = PrefixStore(on_drop)
         self.num_prefix_hits = 0
 
     def check(self, request: GenerationRequest) -> None:
@@ -102,7 +109,10 @@ class Admission:
         finished = self.prefixes.best(sequence.request.namespace, sequence.ids)
         donor, common = self._best_live(sequence, live)
         if finished is not None and finished[1] >= common:
-            cache = self.prefixes.claim(*finished)
+            claimed = self.prefixes.claim(*finished)
+            cache = claimed.cache
+            if claimed.draft_id is not None:
+                sequence.inherit_drafts(claimed.draft_id)
         elif donor is not None and donor.cache is not None:
             cache = donor.cache.fork(common)
         else:
@@ -130,7 +140,7 @@ class Admission:
         cache, sequence.cache = sequence.cache, None
         sequence.reserved_bytes = 0
         if cache is not None:
-            self.prefixes.keep(sequence.request.namespace, sequence.ids, cache)
+            self.prefixes.keep(sequence.request.namespace, sequence.ids, cache, sequence.draft_id)
 
     def check_integrity(self, running: Iterable[Sequence]) -> None:
         self.prefixes.check_integrity()

@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from whiflash.core.draft import DraftTree
-from whiflash.core.protocols import Drafter
-from whiflash.core.rows import DraftRow, Feedback
+from whiflash.core.protocols import Drafter, TapDrafter
+from whiflash.core.rows import CatchUp, DraftRow, Feedback
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -78,3 +78,49 @@ class GuardedDrafter:
         self.num_failures += 1
         if self.num_failures <= MAX_LOGGED_FAILURES:
             logger.error("drafter %s failed: %s", self.name, what, exc_info=has_traceback)
+
+
+class GuardedTapDrafter(GuardedDrafter):
+    """The same around a drafter that reads taps. After a failure it holds nothing of the rows
+    that the call was for: what it might have half absorbed is not trusted."""
+
+    def __init__(self, drafter: TapDrafter) -> None:
+        super().__init__(drafter)
+        self._taps = drafter
+        self.weight_hash = drafter.weight_hash
+        self.context_limit = drafter.context_limit
+
+    def absorbed(self, sequence_id: int) -> int:
+        return self._try(lambda: self._taps.absorbed(sequence_id), 0)
+
+    def absorb(self, rows: Rows[CatchUp]) -> None:
+        before = self.num_failures
+        self._try(lambda: self._taps.absorb(rows), None)
+        if self.num_failures > before:
+            self._forget([row.sequence_id for row in rows])
+
+    def propose(self, rows: Rows[DraftRow]) -> list[DraftTree]:
+        before = self.num_failures
+        trees = super().propose(rows)
+        if self.num_failures > before:
+            self._forget([row.sequence_id for row in rows])
+        return trees
+
+    def crop(self, sequence_id: int, length: int) -> None:
+        before = self.num_failures
+        self._try(lambda: self._taps.crop(sequence_id, length), None)
+        if self.num_failures > before:
+            self._forget([sequence_id])
+
+    def _forget(self, sequence_ids: Rows[int]) -> None:
+        nothing = np.zeros(0, np.int32)
+        for sequence_id in sequence_ids:
+            self.close(sequence_id)
+            self.open(sequence_id, "", nothing, nothing)
+
+
+def guarded(drafter: Drafter) -> GuardedDrafter:
+    """The guard that fits the drafter."""
+    if isinstance(drafter, TapDrafter):
+        return GuardedTapDrafter(drafter)
+    return GuardedDrafter(drafter)

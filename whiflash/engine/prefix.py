@@ -1,8 +1,11 @@
-"""Prefix reuse: KV of finished turns, by namespace, taken over or copied by later prompts."""
+"""Prefix reuse: KV of finished turns, by namespace, taken over or copied by later prompts.
+
+What drafters hold of a finished turn stays with its entry, under the turn's draft id, and goes
+where the KV goes (design.md 6: drafter K/V survive turns)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,19 +30,31 @@ def common_prefix_tokens(a: npt.NDArray[np.int32], b: npt.NDArray[np.int32]) -> 
 
 @dataclass(slots=True, eq=False)
 class PrefixEntry:
-    """ids[i] is the id whose KV stands at position i of `cache`."""
+    """ids[i] is the id whose KV stands at position i of `cache`; drafters know the turn that left
+    it as `draft_id`."""
 
     namespace: str
     ids: npt.NDArray[np.int32]
     cache: SequenceCache
+    draft_id: int
     last_used: int
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """A cache of the common prefix. `draft_id`: what drafters hold was taken over with it, and
+    must be cropped to the same length; None where the cache is a copy."""
+
+    cache: SequenceCache
+    draft_id: int | None
 
 
 class PrefixStore:
     """Least recently used entries go first when memory is asked for. No lookup spans two
-    namespaces."""
+    namespaces. `on_drop` hears the draft id of every turn whose entry ends."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_drop: Callable[[int], None]) -> None:
+        self._on_drop = on_drop
         self._entries: list[PrefixEntry] = []
         self._clock = 0
 
@@ -50,13 +65,17 @@ class PrefixStore:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def keep(self, namespace: str, ids: npt.NDArray[np.int32], cache: SequenceCache) -> None:
+    def keep(
+        self, namespace: str, ids: npt.NDArray[np.int32], cache: SequenceCache, draft_id: int
+    ) -> None:
         """Takes ownership of a finished sequence's cache; `ids` are those of its positions."""
         if cache.length < MIN_REUSE_TOKENS:
             cache.release()
+            self._on_drop(draft_id)
             return
         self._clock += 1
-        self._entries.append(PrefixEntry(namespace, ids[: cache.length].copy(), cache, self._clock))
+        held = ids[: cache.length].copy()
+        self._entries.append(PrefixEntry(namespace, held, cache, draft_id, self._clock))
 
     def best(self, namespace: str, prompt: npt.NDArray[np.int32]) -> tuple[PrefixEntry, int] | None:
         """The entry of this namespace with the longest usable common prefix. At least one prompt
@@ -70,15 +89,15 @@ class PrefixStore:
                 found = (entry, common)
         return found
 
-    def claim(self, entry: PrefixEntry, common: int) -> SequenceCache:
+    def claim(self, entry: PrefixEntry, common: int) -> Claimed:
         """A cache holding exactly the first `common` positions of `entry`."""
         self._clock += 1
         entry.last_used = self._clock
         if len(entry.ids) - common > MAX_LOST_TAIL_TOKENS:
-            return entry.cache.fork(common)
+            return Claimed(entry.cache.fork(common), None)
         self._entries.remove(entry)
         entry.cache.truncate(common)
-        return entry.cache
+        return Claimed(entry.cache, entry.draft_id)
 
     def evict_one(self, spare: PrefixEntry | None = None) -> bool:
         """Releases the least recently used entry other than `spare`; False if there is none."""
@@ -88,6 +107,7 @@ class PrefixStore:
             return False
         self._entries.remove(oldest)
         oldest.cache.release()
+        self._on_drop(oldest.draft_id)
         return True
 
     def clear(self) -> None:

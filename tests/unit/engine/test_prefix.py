@@ -59,18 +59,24 @@ def test_common_prefix_is_the_longest(a: list[int], b: list[int]) -> None:
 
 
 @pytest.fixture
-def store() -> PrefixStore:
-    return PrefixStore()
+def dropped() -> list[int]:
+    """Draft ids whose entries ended."""
+    return []
+
+
+@pytest.fixture
+def store(dropped: list[int]) -> PrefixStore:
+    return PrefixStore(dropped.append)
 
 
 def test_the_namespace_is_a_wall(store: PrefixStore) -> None:
-    store.keep("a", numbers(40), FakeCache(40))
+    store.keep("a", numbers(40), FakeCache(40), 1)
     assert store.best("a", numbers(50)) is not None
     assert store.best("b", numbers(50)) is None
 
 
 def test_one_prompt_token_is_always_left_to_run(store: PrefixStore) -> None:
-    store.keep("a", numbers(40), FakeCache(40))
+    store.keep("a", numbers(40), FakeCache(40), 1)
     found = store.best("a", numbers(40))
     assert found is not None
     assert found[1] == 39
@@ -78,53 +84,59 @@ def test_one_prompt_token_is_always_left_to_run(store: PrefixStore) -> None:
 
 def test_the_longest_prefix_wins(store: PrefixStore) -> None:
     for length in (20, 60, 40):
-        store.keep("a", numbers(length), FakeCache(length))
+        store.keep("a", numbers(length), FakeCache(length), 1)
     found = store.best("a", numbers(100))
     assert found is not None
     assert found[1] == 60
 
 
-def test_short_prefixes_are_not_worth_it(store: PrefixStore) -> None:
+def test_short_prefixes_are_not_worth_it(store: PrefixStore, dropped: list[int]) -> None:
     short = FakeCache(MIN_REUSE_TOKENS - 1)
-    store.keep("a", numbers(MIN_REUSE_TOKENS - 1), short)
+    store.keep("a", numbers(MIN_REUSE_TOKENS - 1), short, 7)
     assert short.is_released
-    store.keep("a", numbers(40), FakeCache(40))
+    assert dropped == [7]
+    store.keep("a", numbers(40), FakeCache(40), 1)
     other = np.concatenate([numbers(MIN_REUSE_TOKENS - 1), numbers(30, 100)])
     assert store.best("a", other) is None
 
 
 def test_a_continued_conversation_takes_the_cache_over(store: PrefixStore) -> None:
     cache = FakeCache(40)
-    store.keep("a", numbers(40), cache)
+    store.keep("a", numbers(40), cache, 1)
     found = store.best("a", numbers(60))
     assert found is not None
-    assert store.claim(*found) is cache
+    claimed = store.claim(*found)
+    assert claimed.cache is cache
+    assert claimed.draft_id == 1
     assert len(store) == 0
 
 
 def test_a_shared_system_prompt_is_copied(store: PrefixStore) -> None:
     """sglang #32459: reuse in multi-turn traffic must not evict what others still need."""
     length = 40 + MAX_LOST_TAIL_TOKENS + 1
-    store.keep("a", numbers(length), FakeCache(length))
+    store.keep("a", numbers(length), FakeCache(length), 1)
     other = np.concatenate([numbers(40), numbers(30, 1000)])
     found = store.best("a", other)
     assert found is not None
     copied = store.claim(*found)
-    assert copied.length == 40
+    assert copied.cache.length == 40
+    assert copied.draft_id is None
     assert len(store) == 1
     again = store.best("a", numbers(length + 5))
     assert again is not None
     assert again[1] == length
 
 
-def test_the_least_recently_used_goes_first(store: PrefixStore) -> None:
+def test_the_least_recently_used_goes_first(store: PrefixStore, dropped: list[int]) -> None:
     caches = [FakeCache(20) for _ in range(3)]
     for number, cache in enumerate(caches):
-        store.keep("a", numbers(20, 100 * number), cache)
+        store.keep("a", numbers(20, 100 * number), cache, number)
     spared = store.best("a", numbers(30, 0))
     assert spared is not None
     assert store.evict_one(spare=spared[0])
     assert [cache.is_released for cache in caches] == [False, True, False]
+    assert dropped == [1]
     store.clear()
+    assert sorted(dropped) == [0, 1, 2]
     assert all(cache.is_released for cache in caches)
     assert not store.evict_one()

@@ -1,0 +1,75 @@
+"""Lazy Catch-up: an idle drafter is not run; when it is chosen it absorbs its backlog in one call.
+
+A backlog is a cursor (WhiFlash paper, section 3): the fused taps of every committed position lie
+beside the target's KV, so nothing is kept per drafter and the target is never run again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from collections.abc import Sequence as Rows
+
+from whiflash.core.rows import CatchUp
+from whiflash.engine.guard import GuardedTapDrafter
+from whiflash.engine.sequence import Sequence
+
+
+class CatchUps:
+    """Brings drafters that read taps up to the roots of their rows.
+
+    window_tokens: a drafter that lags further starts anew with the last so many positions: a
+        hint, the text does not depend on it.
+    spent: by arm, tokens absorbed in this step and the milliseconds that took.
+    """
+
+    def __init__(self, drafters: Mapping[str, GuardedTapDrafter], window_tokens: int) -> None:
+        self._drafters = drafters
+        self._window_tokens = window_tokens
+        self.spent: dict[str, tuple[int, float]] = {}
+        self.num_window_starts = 0
+
+    def begin_step(self) -> None:
+        self.spent = {}
+
+    def backlogs(self, sequence: Sequence, arms: Rows[str]) -> dict[str, int]:
+        """Positions that each of `arms` would have to absorb now, by arm."""
+        return {
+            arm: min(self._lag(arm, sequence), self._window_tokens)
+            for arm in arms
+            if arm in self._drafters
+        }
+
+    def _lag(self, arm: str, sequence: Sequence) -> int:
+        assert sequence.cache is not None
+        return sequence.cache.length - self._drafters[arm].absorbed(sequence.draft_id)
+
+    def run(self, arm: str, sequences: Rows[Sequence]) -> list[bool]:
+        """Absorbs all backlogs of one arm in one batched call; whether each sequence is up to its
+        root now. An arm that reads no taps never lags."""
+        drafter = self._drafters.get(arm)
+        if drafter is None:
+            return [True] * len(sequences)
+        rows = [self._row(drafter, s) for s in sequences if self._lag(arm, s) > 0]
+        if rows:
+            started = time.perf_counter()
+            drafter.absorb(rows)
+            tokens = sum(len(row.token_ids) - 1 for row in rows)
+            self.spent[arm] = tokens, 1e3 * (time.perf_counter() - started)
+        return [self._lag(arm, sequence) == 0 for sequence in sequences]
+
+    def _row(self, drafter: GuardedTapDrafter, sequence: Sequence) -> CatchUp:
+        """Positions [absorbed, S), or the window's where that is shorter."""
+        assert sequence.cache is not None
+        root = sequence.cache.length
+        start = drafter.absorbed(sequence.draft_id)
+        is_window_start = root - start > self._window_tokens
+        if is_window_start:
+            start = root - self._window_tokens
+            self.num_window_starts += 1
+        return CatchUp(
+            sequence_id=sequence.draft_id,
+            start=start,
+            token_ids=sequence.ids[start : root + 1],
+            fused=sequence.cache.fused_taps(drafter.weight_hash, start, root),
+            is_window_start=is_window_start,
+        )
