@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
 from whiflash.serving.errors import code_of, message_of, param_of, retry_after, status_of
 
@@ -80,7 +81,7 @@ def bad_body(error: ValidationError, body: object) -> Problem:
     unknown = [item for item in items if item["type"] == "extra_forbidden"]
     first = (unknown or items)[0]
     same_field = [item for item in items if item["loc"][:1] == first["loc"][:1]]
-    worst = first if unknown else max(same_field, key=lambda item: len(item["loc"]))
+    worst = first if unknown else max(same_field, key=_weight)
     kind, context = worst["type"], worst.get("ctx", {})
     param = context.get("param") or _param(worst["loc"], body, kind)
     return Problem(
@@ -89,6 +90,11 @@ def bad_body(error: ValidationError, body: object) -> Problem:
         param=param or None,
         code=_CODES.get(kind, "invalid_type" if kind.endswith("_type") else "invalid_value"),
     )
+
+
+def _weight(item: ErrorDetails) -> tuple[bool, int]:
+    """A member whose type fits was meant; then depth counts."""
+    return not item["type"].endswith("_type"), len(item["loc"])
 
 
 def _message(kind: str, message: str, param: str, context: Mapping[str, Any]) -> str:
