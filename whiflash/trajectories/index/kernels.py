@@ -134,6 +134,7 @@ def _edges_needed(states: Array, edges: Array, slots: Array, last: Int, token: I
     if child == 0:
         return needed + 1
     if states[child, at.LENGTH] != states[state, at.LENGTH] + 1:
+        needed += 1  # the child may be one of the states above, and is split with its new edge
         edge = states[child, at.EXTRA]
         while edge != 0:
             needed += 1
