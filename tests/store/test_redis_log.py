@@ -128,9 +128,7 @@ def test_a_cluster_is_refused_by_name(absent_server: Any) -> None:
 def test_what_is_too_old_or_too_large_is_trimmed_oldest_first(open_log: Opener) -> None:
     log = open_log(limits=LogLimits(max_age_s=3600, max_namespace_bytes=200_000))
     for begin in range(0, 4000, 500):
-        records = [
-            TrajectoryRecord("a", "", np.full(100, 1000 + begin + k)) for k in range(500)
-        ]
+        records = [TrajectoryRecord("a", "", np.full(100, 1000 + begin + k)) for k in range(500)]
         put(log, *records)
         log.trim("a")
     found = firsts(log, START)

@@ -107,10 +107,11 @@ def test_a_void_frame_of_any_size_holds_nothing(size: int) -> None:
     assert codec.decode(frame) is None
 
 
-def test_too_large_a_record_is_refused() -> None:
-    record = TrajectoryRecord("a", "", np.zeros(codec.MAX_BODY_BYTES, np.int32))
+def test_too_large_a_record_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(codec, "MAX_BODY_BYTES", 100)
+    codec.encode(TrajectoryRecord("a", "", np.zeros(60, np.int32)))
     with pytest.raises(ValueError, match="too large"):
-        codec.encode(record)
+        codec.encode(TrajectoryRecord("a", "", np.zeros(100, np.int32)))
 
 
 @given(IDS)

@@ -21,13 +21,13 @@ from whiflash.trajectories.record import TrajectoryRecord
 from whiflash.trajectories.redis_log import RedisLog
 
 
-def fake_redis_log(folder: Path) -> RedisLog:
+def fake_redis_log(_: Path) -> RedisLog:
     client = fakeredis.FakeRedis(server=fakeredis.FakeServer())
     return RedisLog(client, assume_noeviction=True)
 
 
 KINDS: dict[str, Callable[[Path], TrajectoryLog]] = {
-    "memory": lambda folder: MemoryLog(),
+    "memory": lambda _: MemoryLog(),
     "file": lambda folder: FileLog(folder / "store"),
     "redis": fake_redis_log,
     "ladder": lambda folder: LadderLog(FileLog(folder / "store"), MemoryLog()),

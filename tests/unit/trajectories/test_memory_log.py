@@ -10,6 +10,9 @@ import numpy as np
 import pytest
 
 from whiflash.core.errors import ConfigError
+from whiflash.trajectories.codec import encode
+from whiflash.trajectories.deletion import Deletion, DeletionKind
+from whiflash.trajectories.errors import StoreClosedError
 from whiflash.trajectories.log import START, TrajectoryLog
 from whiflash.trajectories.memory_log import MemoryLog
 from whiflash.trajectories.record import TrajectoryRecord
@@ -50,18 +53,31 @@ def test_namespaces_see_their_own_records_only(integrity: Any) -> None:
 
 
 def test_over_its_bound_the_largest_namespace_pays_and_its_reader_is_told(integrity: Any) -> None:
-    log = integrity(MemoryLog(max_bytes=160))
+    size = len(encode(record("noisy", 100)))
+    log = integrity(MemoryLog(max_bytes=10 * size))
     log.append(record("quiet", 100))
-    start = log.read("loud", START).cursor
+    start = log.read("noisy", START).cursor
     for first in range(12):
-        log.append(record("loud", first))
+        log.append(record("noisy", first))
     assert firsts(log, "quiet") == [100]
-    assert firsts(log, "loud") == list(range(3, 12))
+    assert firsts(log, "noisy") == list(range(3, 12))
     assert log.num_dropped == 3
-    assert log.num_bytes == 160
-    assert log.read("loud", start).has_gap
-    assert not log.read("loud", START).has_gap
-    assert not log.read("loud", log.read("loud", START).cursor).has_gap
+    assert log.num_bytes == 10 * size
+    assert log.read("noisy", start).has_gap
+    assert not log.read("noisy", START).has_gap
+    assert not log.read("noisy", log.read("noisy", START).cursor).has_gap
+
+
+def test_a_deleted_record_gives_its_memory_back_and_keeps_cursors_right(integrity: Any) -> None:
+    log = integrity(MemoryLog())
+    for first in range(4):
+        log.append(TrajectoryRecord("a", f"r{first % 2}", np.arange(first, first + 400)))
+    middle = log.read("a", START, max_records=2).cursor
+    before = log.num_bytes
+    log.delete(Deletion("a", DeletionKind.RUN, "r1"))
+    assert log.num_bytes < 0.6 * before
+    assert firsts(log, "a", middle) == [2]
+    assert log.num_dropped == 0
 
 
 def test_a_foreign_cursor_and_a_missing_namespace_are_refused() -> None:
@@ -94,5 +110,5 @@ def test_wake_and_close_end_a_wait() -> None:
     threading.Timer(0.05, log.close).start()
     assert not log.wait({"a": START}, 5.0)
     assert time.perf_counter() - started < 4
-    with pytest.raises(ValueError, match="closed"):
+    with pytest.raises(StoreClosedError, match="closed"):
         log.append(record("a", 1))
