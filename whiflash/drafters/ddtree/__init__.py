@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from whiflash.drafters.ddtree.drafter import DDTreeDrafter
@@ -10,13 +9,13 @@ from whiflash.drafters.ddtree.options import DDTreeOptions
 from whiflash.drafters.dflash.load import load
 
 if TYPE_CHECKING:
+    from whiflash.drafters.registry import DrafterParts
     from whiflash.drafters.spec import DrafterSpec
-    from whiflash.models.draft.target_parts import TargetParts
 
 __all__ = ["DDTreeDrafter", "DDTreeOptions", "build"]
 
 
-def build(spec: DrafterSpec, folder: Path, target: TargetParts) -> DDTreeDrafter:
+def build(spec: DrafterSpec, parts: DrafterParts) -> DDTreeDrafter:
     """The drafter that "ddtree:FOLDER,options" names. Raises ConfigError, ModelError."""
     options = DDTreeOptions.of_spec(spec)
-    return DDTreeDrafter(load(folder, target, options.block), options.nodes)
+    return DDTreeDrafter(load(parts.folder(spec), parts.target, options.block), options.nodes)

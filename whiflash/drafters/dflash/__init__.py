@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from whiflash.drafters.dflash.drafter import DFlashDrafter
@@ -10,12 +9,12 @@ from whiflash.drafters.dflash.load import load
 from whiflash.drafters.dflash.options import DFlashOptions
 
 if TYPE_CHECKING:
+    from whiflash.drafters.registry import DrafterParts
     from whiflash.drafters.spec import DrafterSpec
-    from whiflash.models.draft.target_parts import TargetParts
 
 __all__ = ["DFlashDrafter", "DFlashOptions", "build", "load"]
 
 
-def build(spec: DrafterSpec, folder: Path, target: TargetParts) -> DFlashDrafter:
+def build(spec: DrafterSpec, parts: DrafterParts) -> DFlashDrafter:
     """The drafter that "dflash:FOLDER,options" names. Raises ConfigError, ModelError."""
-    return DFlashDrafter(load(folder, target, DFlashOptions.of_spec(spec)))
+    return DFlashDrafter(load(parts.folder(spec), parts.target, DFlashOptions.of_spec(spec)))
