@@ -5,58 +5,90 @@ The arm `none` has no drafter object: a round without a draft is the engine's pl
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from whiflash.core.errors import ConfigError
 from whiflash.core.protocols import Drafter
 from whiflash.core.rows import NONE
+from whiflash.drafters.spec import DrafterSpec
 
 if TYPE_CHECKING:
+    from whiflash.models.draft.target_parts import TargetParts
     from whiflash.trajectories.index import TrajectoryIndexes
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class DrafterParts:
-    """What an engine offers to the drafters it builds; each takes what it needs."""
+    """What an engine offers to the drafters it builds; each takes what it needs.
+
+    fetch: folder of a checkpoint given as a folder or a hub name. Raises ModelError.
+    """
 
     indexes: TrajectoryIndexes
+    target: TargetParts
+    fetch: Callable[[str], Path]
+
+    def folder(self, spec: DrafterSpec) -> Path:
+        """Where the checkpoint of `spec` lies. Raises ConfigError if it names none."""
+        if not spec.place:
+            raise ConfigError(
+                f"drafter {spec.kind} needs a checkpoint; write {spec.kind}:FOLDER or "
+                f"{spec.kind}:HUB_NAME"
+            )
+        return self.fetch(spec.place)
 
 
-class Registry(Generic[T]):
-    """Names and the factories behind them, given as "module:function"."""
+class DrafterRegistry:
+    """Names and the factories behind them, given as "module:function", which take a DrafterSpec
+    and DrafterParts."""
 
-    def __init__(self, kind: str, factories: Mapping[str, str]) -> None:
-        self._kind = kind
+    def __init__(self, factories: Mapping[str, str]) -> None:
         self._factories = dict(factories)
 
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(sorted(self._factories))
 
-    def build(self, name: str, parts: Any) -> T:
-        """What the factory of `name` makes of `parts`. Raises ConfigError on an unknown name."""
-        if name not in self._factories:
-            valid = ", ".join(self.names)
-            raise ConfigError(f"unknown {self._kind} {name!r}; use one of: {valid}, {NONE}")
-        module, function = self._factories[name].split(":")
-        made: T = getattr(import_module(module), function)(parts)
+    def check(self, spec: DrafterSpec) -> None:
+        """Raises ConfigError on an unknown kind."""
+        if spec.kind not in self._factories:
+            valid = ", ".join((NONE, *self.names))
+            raise ConfigError(f"unknown drafter {spec.kind!r}; use one of: {valid}")
+
+    def build(self, spec: DrafterSpec, parts: DrafterParts) -> Drafter:
+        """What the factory of the spec's kind makes. Raises ConfigError or ModelError."""
+        self.check(spec)
+        module, function = self._factories[spec.kind].split(":")
+        made: Drafter = getattr(import_module(module), function)(spec, parts)
         return made
 
 
-DRAFTERS: Registry[Drafter] = Registry(
-    "drafter",
+DRAFTERS = DrafterRegistry(
     {
+        "ddtree": "whiflash.drafters.ddtree:build",
+        "dflash": "whiflash.drafters.dflash:build",
+        "eagle3": "whiflash.drafters.eagle3:build",
         "retrieval": "whiflash.drafters.retrieval:build",
-    },
+    }
 )
 
 
-def make_drafters(names: Iterable[str], indexes: TrajectoryIndexes) -> dict[str, Drafter]:
-    """The drafters of the arms `names`, which leave out `none`. Raises ConfigError."""
-    parts = DrafterParts(indexes)
-    return {name: DRAFTERS.build(name, parts) for name in names}
+def parse_specs(names: Iterable[str]) -> list[DrafterSpec]:
+    """Specs of the drafters that a configuration names, before anything is loaded. Raises
+    ConfigError on an unknown kind or one that is named twice."""
+    specs = [DrafterSpec.parse(name) for name in names]
+    kinds = [spec.kind for spec in specs]
+    for spec in specs:
+        DRAFTERS.check(spec)
+        if kinds.count(spec.kind) > 1:
+            raise ConfigError(f"drafter {spec.kind} is named twice; an arm has one setting")
+    return specs
+
+
+def make_drafters(specs: Iterable[DrafterSpec], parts: DrafterParts) -> dict[str, Drafter]:
+    """The drafters of `specs` by arm. Raises ConfigError or ModelError."""
+    return {spec.kind: DRAFTERS.build(spec, parts) for spec in specs}

@@ -8,17 +8,18 @@ from pathlib import Path
 
 from whiflash.config import EngineConfig
 from whiflash.core.errors import ConfigError
-from whiflash.core.protocols import Drafter, Target
-from whiflash.core.rows import NONE
-from whiflash.drafters.registry import DRAFTERS, make_drafters
+from whiflash.core.protocols import Drafter, TapDrafter, Target
+from whiflash.drafters.registry import DrafterParts, make_drafters, parse_specs
 from whiflash.engine.core import EngineCore, EngineLimits
 from whiflash.engine.publish import Publisher
+from whiflash.models.draft.target_parts import TargetParts
+from whiflash.models.sources import resolve_drafter
 from whiflash.models.tokenizer import HFTokenizer
 from whiflash.obs.round_log import RoundLog
 from whiflash.routing.costs import CostModel
 from whiflash.routing.policies.registry import POLICIES, make_policy
 from whiflash.routing.router import Router
-from whiflash.target.load import load_target
+from whiflash.target.load import LoadedTarget, load_target
 from whiflash.target.memory import available_bytes
 from whiflash.trajectories.index import TrajectoryIndexes
 from whiflash.trajectories.memory_log import MemoryLog
@@ -53,7 +54,8 @@ def build_parts(config: EngineConfig) -> EngineParts:
 
     Raises ConfigError, ModelError or UnsupportedModelError.
     """
-    _check_names(config)
+    specs = parse_specs(config.arms)
+    _check_policy(config)
     loaded = load_target(
         config.model,
         dtype=config.dtype,
@@ -64,7 +66,10 @@ def build_parts(config: EngineConfig) -> EngineParts:
     index_bytes = int(memory_bytes * INDEX_SHARE)
     log = MemoryLog()
     indexes = TrajectoryIndexes(log, index_bytes)
-    drafters = make_drafters(config.arms, indexes)
+    drafters = make_drafters(specs, _drafter_parts(loaded, indexes))
+    for drafter in drafters.values():
+        if isinstance(drafter, TapDrafter):
+            loaded.target.keep_taps(drafter.weight_hash, drafter.boundaries, drafter.fuse)
     costs = CostModel(loaded.target.verify_curve)
     router = Router(make_policy(config.policy, costs), costs, plain_share=config.plain_share)
     limits = EngineLimits(
@@ -74,6 +79,7 @@ def build_parts(config: EngineConfig) -> EngineParts:
         prefill_chunk=config.prefill_chunk,
         max_draft_nodes=config.max_draft_nodes,
         max_draft_depth=config.max_draft_depth,
+        draft_window=config.draft_window,
     )
     rounds = RoundLog(config.round_log) if config.round_log is not None else None
     publisher = Publisher(loaded.target.info.fingerprint, log if drafters else None, rounds)
@@ -84,12 +90,16 @@ def build_parts(config: EngineConfig) -> EngineParts:
     )  # fmt: skip
 
 
-def _check_names(config: EngineConfig) -> None:
+def _drafter_parts(loaded: LoadedTarget, indexes: TrajectoryIndexes) -> DrafterParts:
+    info = loaded.target.info
+    target = TargetParts.of_model(
+        loaded.target.runner.model, info.context_limit, loaded.tokenizer.fingerprint
+    )
+    return DrafterParts(indexes, target, resolve_drafter)
+
+
+def _check_policy(config: EngineConfig) -> None:
     """Before any weight is read."""
-    for arm in config.arms:
-        if arm not in DRAFTERS.names:
-            valid = ", ".join((NONE, *DRAFTERS.names))
-            raise ConfigError(f"unknown drafter {arm!r}; use one of: {valid}")
     if config.policy not in POLICIES:
         raise ConfigError(
             f"unknown policy {config.policy!r}; use one of: {', '.join(sorted(POLICIES))}"

@@ -31,6 +31,15 @@ class CatchUps:
     def begin_step(self) -> None:
         self.spent = {}
 
+    def has_begun(self, arm: str, sequence: Sequence) -> bool:
+        """Whether the arm already holds something of an earlier turn that goes on here."""
+        return arm in self._drafters and self._drafters[arm].absorbed(sequence.draft_id) > 0
+
+    def fits(self, arm: str, sequence: Sequence) -> bool:
+        """Whether the arm can still draft for a sequence of this length."""
+        drafter = self._drafters.get(arm)
+        return drafter is None or sequence.num_ids < drafter.context_limit
+
     def backlogs(self, sequence: Sequence, arms: Rows[str]) -> dict[str, int]:
         """Positions that each of `arms` would have to absorb now, by arm."""
         return {

@@ -6,6 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from whiflash import __version__
+from whiflash.core.protocols import Drafter, TapDrafter
 from whiflash.core.rows import NONE
 from whiflash.models.sources import cache_folder
 
@@ -24,6 +25,7 @@ def describe(parts: EngineParts) -> dict[str, Any]:
         "target": dataclasses.asdict(parts.target.info),
         "verify_curve_ms": {str(n): round(ms, 3) for n, ms in parts.target.verify_curve.points},
         "arms": [NONE, *parts.drafters],
+        "drafters": {name: _drafter(drafter) for name, drafter in parts.drafters.items()},
         "policy": config.policy,
         "store": "memory",
         "limits": dataclasses.asdict(parts.limits),
@@ -31,4 +33,16 @@ def describe(parts: EngineParts) -> dict[str, Any]:
         "routing": parts.router.snapshot(),
         "counters": core.counters.describe(),
         "prefix_hits": core.admission.num_prefix_hits,
+    }
+
+
+def _drafter(drafter: Drafter) -> dict[str, Any]:
+    """What was resolved of a drafter; nothing for one that reads no taps."""
+    if not isinstance(drafter, TapDrafter):
+        return {}
+    return {
+        "boundaries": list(drafter.boundaries),
+        "weight_hash": drafter.weight_hash,
+        "context_limit": drafter.context_limit,
+        "notes": list(drafter.notes),
     }

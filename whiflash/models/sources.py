@@ -18,6 +18,8 @@ _FOLDERS = {smollm2.NAME: smollm2.FOLDER}
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 _HUB_FILES = ["*.json", "*.safetensors", "*.jinja", "*.model", "tokenizer*", "*.txt"]
 _HUB_IGNORED = ["original/*", "consolidated*", "onnx/*", "*.bin", "*.pth", "*.h5", "*.msgpack"]
+_DRAFTER_FILES = ["*.json", "*.safetensors", "pytorch_model*.bin"]
+_NO_FILES: list[str] = []
 
 
 def cache_folder() -> Path:
@@ -38,12 +40,24 @@ def resolve(name: str, *, offline: bool = False) -> Path:
     if folder.exists():
         return _local(folder)
     if _HUB_NAME.fullmatch(name):
-        return _hub(name, offline)
+        return _hub(name, offline, _HUB_FILES, _HUB_IGNORED)
     built_ins = ", ".join(sorted(BUILT_INS))
     raise ModelError(
         f"unknown model {name!r}: no folder, no built-in and not a hub name (owner/model); "
         f"built-ins are: {built_ins}"
     )
+
+
+def resolve_drafter(name: str, *, offline: bool = False) -> Path:
+    """The folder of a drafter's checkpoint: a local folder, or a hub name. Raises ModelError."""
+    folder = Path(name).expanduser()
+    if folder.is_dir():
+        if not (folder / "config.json").is_file():
+            raise ModelError(f"{folder} holds no drafter: config.json is not there")
+        return folder.resolve()
+    if _HUB_NAME.fullmatch(name):
+        return _hub(name, offline, _DRAFTER_FILES, _NO_FILES)
+    raise ModelError(f"unknown drafter checkpoint {name!r}: no folder and not a hub name")
 
 
 def _built_in(name: str, offline: bool) -> Path:
@@ -67,7 +81,7 @@ def _local(folder: Path) -> Path:
     return folder.resolve()
 
 
-def _hub(name: str, offline: bool) -> Path:
+def _hub(name: str, offline: bool, files: list[str], ignored: list[str]) -> Path:
     import huggingface_hub
     from huggingface_hub import errors
     from huggingface_hub.constants import HF_HUB_CACHE
@@ -77,8 +91,8 @@ def _hub(name: str, offline: bool) -> Path:
             return Path(
                 huggingface_hub.snapshot_download(
                     name,
-                    allow_patterns=_HUB_FILES,
-                    ignore_patterns=_HUB_IGNORED,
+                    allow_patterns=files,
+                    ignore_patterns=ignored,
                     local_files_only=offline,
                 )
             )
