@@ -152,6 +152,8 @@ class StepCost:
     """Measured times of one engine step, milliseconds. `tokens` is the forward's row count.
 
     catch_up: by arm, tokens absorbed and what that took; draft_ms does not hold it.
+    was_pinned: a row drafted with the arm that its request asked for, so that the step says
+                nothing of the router's choices.
     """
 
     tokens: int
@@ -162,3 +164,4 @@ class StepCost:
     was_plain: bool
     was_decode_only: bool
     catch_up: Mapping[str, tuple[int, float]] = field(default_factory=dict)
+    was_pinned: bool = False

@@ -80,9 +80,10 @@ class Router:
         # In a decode step each row of the forward is a root or a draft node.
         rows = step.tokens - drafted if step.was_decode_only else len(outcomes)
         self.costs.observe(step, rows, _draft_rows(outcomes))
-        self.price.observe(step, rows)
-        self._fallback.observe(step, rows)
-        self._plain_steps.observe(step, rows)
+        if not step.was_pinned:
+            self.price.observe(step, rows)
+            self._fallback.observe(step, rows)
+            self._plain_steps.observe(step, rows)
         for outcome in outcomes:
             arm = outcome.choice.arm if outcome.drafted else NONE
             self._rounds[arm] += 1

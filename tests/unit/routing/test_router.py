@@ -81,12 +81,23 @@ def test_forced_steps_are_wholly_plain_and_never_beside_prefill(row):
 
 
 def test_decode_rows_without_a_choice_count_in_the_price(row):
-    """A pinned row and a row at its last token emit too; the forward's size tells."""
+    """A row at its last token emits too; the forward's size tells."""
     router = router_of(plain_share=0.01)
     outcome = Outcome(row(0, {"a": chain()}), Choice("a", 4), 4, 2, 3, False)
     for _ in range(300):
         router.observe([outcome], StepCost(4 + 4, 20.0, {}, 20.0, 6, False, True))
     assert router.price.at(4) == pytest.approx(6 / 20.0, rel=0.05)
+
+
+def test_arms_that_requests_pin_do_not_turn_routed_drafting_off(row):
+    """A pinned arm that loses is its caller's wish; it is no verdict on what the router takes."""
+    router = router_of(plain_share=0.0)
+    pinned = Outcome(row(0, {"a": chain()}), Choice("a", 4), 4, 0, 1, False)
+    for _ in range(300):
+        losing = StepCost(5, 20.0, {"a": 60.0}, 80.0, 1, False, True, was_pinned=True)
+        router.observe([pinned], losing)
+    assert router.choose([row(1, {"b": chain()})], 0)[0].arm == "b"
+    assert router.price.load(1).drafted.num_added == 0
 
 
 class Untouchable(StaticPolicy):
