@@ -11,6 +11,7 @@ from whiflash.chat.history import Message, normal_messages
 from whiflash.chat.messages import ParsedMessage
 from whiflash.chat.source import TemplateSource, model_source, override_source, own_source
 from whiflash.chat.template import ChatTemplate
+from whiflash.core.constraint import Reasoning
 from whiflash.core.errors import InvalidRequestError
 from whiflash.core.results import FinishReason
 
@@ -55,13 +56,22 @@ class ChatFormat:
             **values,
         )
 
-    def parser(self, prompt: str) -> HermesParser:
-        """A parser for the text that follows `prompt`, which says whether reasoning is open."""
+    def parser(self, prompt: str, has_calls: bool = True) -> HermesParser:
+        """A parser for the text that follows `prompt`, which says whether reasoning is open.
+        Without `has_calls` markers of calls are content."""
+        reasoning = self.reasoning(prompt)
         return HermesParser(
-            has_calls=self.reads_calls,
-            has_reasoning=self.has_reasoning and not prompt.rstrip().endswith(THINK_CLOSE),
-            in_reasoning=self.has_reasoning and prompt.rstrip().endswith(THINK_OPEN),
+            has_calls=has_calls and self.reads_calls,
+            has_reasoning=reasoning is not Reasoning.NONE,
+            in_reasoning=reasoning is Reasoning.OPEN,
         )
+
+    def reasoning(self, prompt: str) -> Reasoning:
+        """Whether the text that follows `prompt` begins with reasoning."""
+        end = prompt.rstrip()
+        if not self.has_reasoning or end.endswith(THINK_CLOSE):
+            return Reasoning.NONE
+        return Reasoning.OPEN if end.endswith(THINK_OPEN) else Reasoning.OPTIONAL
 
     def parse(self, prompt: str, text: str, reason: FinishReason) -> ParsedMessage:
         """What a whole generated text says."""

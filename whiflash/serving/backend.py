@@ -20,6 +20,7 @@ class ServedModel:
     kv_tokens: prompt and answer tokens that its KV memory can hold, all choices together; 0 where
                it is not known, which bounds nothing.
     eos_ids:   ids that end an answer unless a call ignores them.
+    has_constraints: it can hold an answer to a form (GenerationRequest.constraint).
     """
 
     name: str
@@ -31,6 +32,7 @@ class ServedModel:
     slots: int = 32
     kv_tokens: int = 0
     eos_ids: tuple[int, ...] = ()
+    has_constraints: bool = False
 
 
 @dataclass(frozen=True, slots=True)

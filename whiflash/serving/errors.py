@@ -76,7 +76,10 @@ STATUSES: tuple[tuple[type[BaseException], ErrorStatus], ...] = (
 
 def status_of(error: BaseException) -> ErrorStatus:
     """The row of an error; INTERNAL for all that nobody raises on purpose. Limits that say when
-    they end do so in `retry_after_s`."""
+    they end do so in `retry_after_s`. A cancelled task may carry the reason of its end."""
+    if isinstance(error, asyncio.CancelledError) and error.args:
+        reason = error.args[0]
+        error = reason if isinstance(reason, WhiFlashError) else error
     for kind, status in STATUSES:
         if isinstance(error, kind):
             return _with_wait(status, error)

@@ -46,13 +46,17 @@ class Flight:
             inbox.put_nowait(message)
         if not self._has_ended:
             self._listeners.add(inbox)
+        late: DeadlineExceededError | None = None
         try:
             async for event in _read(inbox, deadline_s, queued_s):
                 yield event
+        except DeadlineExceededError as error:
+            late = error
+            raise
         finally:
             self._listeners.discard(inbox)
             if not self._listeners:
-                self.cancel()
+                self.cancel(late)
 
     def on_end(self, action: Callable[[], None]) -> None:
         """Called when the call has ended and let go of everything."""
@@ -62,7 +66,7 @@ class Flight:
         """Ends the call; who still listens hears `reason`. Idempotent."""
         if not self._has_ended and self._reason is None:
             self._reason = reason or RequestCancelledError("the request was cancelled")
-            self._task.cancel()
+            self._task.cancel(self._reason)
 
     async def wait(self) -> None:
         """Until the call has ended and let go of everything. Never raises its error."""

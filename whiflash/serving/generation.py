@@ -105,7 +105,8 @@ class GenerationService:
     async def stream(
         self, call: GenerationCall, context: CallContext
     ) -> AsyncGenerator[StreamEvent, None]:
-        """`Started` first, then `Queued` while it waits, `Piece`s and one `Ended` per choice.
+        """`Queued` while it waits, `Started` once the backend took it, then `Piece`s and one
+        `Ended` per choice.
 
         All that is wrong with the call is raised before `Started`. Closing the generator, or
         cancelling the task that reads it, cancels the call. Raises WhiFlashError; the table in

@@ -50,7 +50,7 @@ def new_key() -> str:
 
 def digest_of(secret: str) -> str:
     """What a key file holds of a secret."""
-    return "sha256:" + hashlib.sha256(secret.encode()).hexdigest()
+    return "sha256:" + hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def key_entry(

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from whiflash.chat.format import ChatFormat
 from whiflash.chat.hermes import HermesParser
+from whiflash.core.constraint import Reasoning
 from whiflash.core.errors import InvalidRequestError
 from whiflash.core.protocols import Tokenizer
 from whiflash.serving.backend import Backend
@@ -30,11 +31,17 @@ class PreparedPrompt:
     text: str | None = field(default=None, repr=False)
     chat: ChatFormat | None = field(default=None, repr=False)
 
-    def parser(self) -> HermesParser | None:
+    def parser(self, has_calls: bool = True) -> HermesParser | None:
         """A new parser for one choice."""
         if self.chat is None or self.text is None:
             return None
-        return self.chat.parser(self.text)
+        return self.chat.parser(self.text, has_calls)
+
+    def reasoning(self) -> Reasoning:
+        """Whether the answer begins with reasoning."""
+        if self.chat is None or self.text is None:
+            return Reasoning.NONE
+        return self.chat.reasoning(self.text)
 
 
 async def prepare_prompt(backend: Backend, prompt: Prompt) -> PreparedPrompt:
@@ -54,7 +61,7 @@ async def prepare_prompt(backend: Backend, prompt: Prompt) -> PreparedPrompt:
 
 async def encode_text(backend: Backend, text: str) -> tuple[int, ...]:
     """Ids of a text that is no prompt (a prediction)."""
-    return await _off_loop(len(text), lambda: tuple(backend.tokenizer.encode(text)))
+    return await _off_loop(len(text), lambda: _encode(backend.tokenizer, text, "prediction"))
 
 
 def _from_chat(tokenizer: Tokenizer, chat: ChatFormat, prompt: ChatPrompt) -> PreparedPrompt:
@@ -69,11 +76,17 @@ def _from_chat(tokenizer: Tokenizer, chat: ChatFormat, prompt: ChatPrompt) -> Pr
 
 
 def _from_text(tokenizer: Tokenizer, text: str, chat: ChatFormat | None) -> PreparedPrompt:
+    return PreparedPrompt(_encode(tokenizer, text, "prompt"), text, chat)
+
+
+def _encode(tokenizer: Tokenizer, text: str, what: str) -> tuple[int, ...]:
     try:
-        ids = tokenizer.encode(text)
+        text.encode()
     except UnicodeEncodeError:
-        raise InvalidRequestError("the prompt holds half a character (a surrogate)") from None
-    return PreparedPrompt(tuple(ids), text, chat)
+        raise InvalidRequestError(
+            f"the {what} holds half a character (one surrogate of a pair), which is no text", what
+        ) from None
+    return tuple(tokenizer.encode(text))
 
 
 def _num_characters(prompt: ChatPrompt) -> int:

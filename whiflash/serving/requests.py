@@ -6,10 +6,15 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
+from whiflash.core.constraint import ConstraintSpec
 from whiflash.core.errors import InvalidRequestError, NotFoundError, PromptTooLongError
 from whiflash.core.params import GenerationRequest, SamplingParams
 from whiflash.serving.backend import ServedModel
 from whiflash.serving.call import GenerationCall
+from whiflash.serving.constraints import check_choice
+
+MAX_NAME_CHARACTERS = 256
+"""Of the names that a call gives to its run, agent and end user."""
 
 
 def check_call(call: GenerationCall, model: ServedModel) -> None:
@@ -31,6 +36,9 @@ def check_call(call: GenerationCall, model: ServedModel) -> None:
         raise InvalidRequestError(
             "forced_ids resume one answer: they need its seed, and n must be 1", "forced_ids"
         )
+    for name in ("run_id", "agent", "subject"):
+        _check_name(name, getattr(call, name))
+    check_choice(call, model.has_constraints)
     _check_ids(model.vocab_size, "forced_ids", call.forced_ids)
     _check_ids(model.vocab_size, "stop_token_ids", call.params.stop_token_ids)
     _check_ids(model.vocab_size, "logit_bias", tuple(call.params.logit_bias))
@@ -43,6 +51,7 @@ def build_request(
     prediction_ids: tuple[int, ...],
     namespace: str,
     deadline_s: float | None,
+    constraint: ConstraintSpec | None = None,
 ) -> GenerationRequest:
     """Raises InvalidRequestError, or PromptTooLongError where no token of an answer fits."""
     if not prompt_ids:
@@ -58,8 +67,9 @@ def build_request(
         drafter=call.drafter,
         max_draft=call.max_draft,
         forced_ids=call.forced_ids,
-        store=call.store,
+        store=call.store and call.shared_drafts,
         deadline_s=deadline_s,
+        constraint=constraint,
     )
 
 
@@ -89,6 +99,15 @@ def _fit(call: GenerationCall, model: ServedModel, num_prompt: int) -> SamplingP
             "forced_ids",
         )
     return dataclasses.replace(params, max_tokens=wanted)
+
+
+def _check_name(field: str, name: str) -> None:
+    """They reach logs of trajectories, which are UTF-8."""
+    is_text = not any("\ud800" <= character <= "\udfff" for character in name)
+    if len(name) > MAX_NAME_CHARACTERS or not is_text:
+        raise InvalidRequestError(
+            f"{field} must be text of at most {MAX_NAME_CHARACTERS} characters", field
+        )
 
 
 def _check_ids(vocab_size: int, name: str, ids: Sequence[int]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from typing import cast
@@ -15,6 +16,7 @@ from whiflash.serving.backend import Backend
 from whiflash.serving.call import GenerationCall
 from whiflash.serving.caller import CallContext
 from whiflash.serving.choices import ChoiceStream, delivered_text, ended_before
+from whiflash.serving.constraints import constraint_of, offers_calls
 from whiflash.serving.fair_queue import FairQueue, Place
 from whiflash.serving.prompts import PreparedPrompt, encode_text, prepare_prompt
 from whiflash.serving.requests import build_request
@@ -62,9 +64,7 @@ class CallRunner:
             error = caught
             raise
         finally:
-            self.allowances.pay(
-                context.caller, track.prompt_tokens - track.cached_tokens + track.generated
-            )
+            self.allowances.pay(context.caller, track.charged_tokens)
             track.end(error)
 
     async def _run(
@@ -74,16 +74,19 @@ class CallRunner:
         track.prompt_tokens = len(prepared.token_ids)
         request = await self._request(call, context, prepared)
         done = ended_before(request, self._backend.model, self._backend.tokenizer, seed)
-        choices = self._choices(request, prepared)
+        choices = self._choices(request, prepared, offers_calls(call))
         if done is not None:
             yield Started(request.prompt_ids, seed)
             yield await choices[0].ended(done)
             return
         async with self._place(request, context, track) as place:
-            yield Started(request.prompt_ids, seed)
             await place.ready
             track.handed_over()
+            started: Started | None = Started(request.prompt_ids, seed)
             async for event in self._generate(request, seed, choices, track):
+                if started is not None:  # the backend refuses nothing from here on
+                    yield started
+                    started = None
                 yield event
 
     async def _request(
@@ -93,15 +96,23 @@ class CallRunner:
         remaining_s = context.remaining_s()
         if remaining_s == 0.0:
             raise DeadlineExceededError("the deadline had passed before the call could start")
-        namespace = namespace_of(context.caller, call.subject)
+        model = self._backend.model
         return build_request(
-            call, self._backend.model, prepared.token_ids, predicted, namespace, remaining_s
+            call,
+            model,
+            prepared.token_ids,
+            predicted,
+            _namespace(call, context),
+            remaining_s,
+            constraint_of(call, prepared.reasoning(), model.has_constraints),
         )
 
-    def _choices(self, request: GenerationRequest, prepared: PreparedPrompt) -> list[ChoiceStream]:
+    def _choices(
+        self, request: GenerationRequest, prepared: PreparedPrompt, has_calls: bool
+    ) -> list[ChoiceStream]:
         delivered = delivered_text(request, self._backend.tokenizer)
         return [
-            ChoiceStream(prepared.parser(), request.prediction_ids, delivered)
+            ChoiceStream(prepared.parser(has_calls), request.prediction_ids, delivered)
             for _ in range(request.params.n)
         ]
 
@@ -142,3 +153,10 @@ class CallRunner:
                     ended = await choices[event.index].ended(event)
                     track.turn(ended)
                     yield ended
+
+
+def _namespace(call: GenerationCall, context: CallContext) -> str:
+    """A call that shares no drafts has a namespace of its own: nothing that others left is in
+    it, and what it leaves nobody reaches."""
+    scope = namespace_of(context.caller, call.subject)
+    return scope if call.shared_drafts else f"{scope}-{secrets.token_hex(8)}"

@@ -29,7 +29,7 @@ class Telemetry:
 
 
 class CallTrack:
-    """One call. `generated` and `prompt_tokens` also say what it is charged for."""
+    """One call, which also knows what it is charged for."""
 
     def __init__(self, telemetry: Telemetry, context: CallContext) -> None:
         self._metrics = telemetry.metrics
@@ -50,6 +50,13 @@ class CallTrack:
         self._queue_s = self._elapsed_s()
         self._metrics.handed_over(self._queue_s)
         self._span.event("handed over")
+
+    @property
+    def charged_tokens(self) -> int:
+        """What the key pays: nothing for a call that never ran, nor for a cached prompt."""
+        if self._queue_s is None:
+            return 0
+        return self.prompt_tokens - self.cached_tokens + self.generated
 
     def tokens(self, count: int) -> None:
         """A round's tokens of one choice."""
