@@ -66,7 +66,7 @@ class ChatBody(PromptFields, CommonBody):
     max_completion_tokens: Annotated[
         int | None,
         Field(ge=1),
-        Honoured("most tokens of the answer; null: up to the context limit"),
+        Honoured("most tokens of the answer; the context limit ends it too"),
     ] = None
     max_tokens: Annotated[
         int | None, Field(ge=1), Honoured("older name of `max_completion_tokens`; not both")

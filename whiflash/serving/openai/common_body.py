@@ -111,7 +111,7 @@ class CommonBody(Body):
 
     best_of: Annotated[object, Refused(_NO_SEARCH, neutral=(1,))] = None
     use_beam_search: Annotated[object, Refused(_NO_SEARCH, neutral=(False,))] = None
-    length_penalty: Annotated[object, Refused(_NO_SEARCH, neutral=(1, 1.0))] = None
+    length_penalty: Annotated[object, Refused(_NO_SEARCH, neutral=(1,))] = None
 
     @model_validator(mode="after")
     def _check_stream(self) -> Self:

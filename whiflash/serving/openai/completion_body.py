@@ -27,7 +27,9 @@ class CompletionBody(CommonBody):
             f"text, token ids, or up to {MAX_PROMPTS} of either; text goes to the model as it is"
         ),
     ]
-    max_tokens: Annotated[int | None, Field(ge=1), Honoured("most tokens of the answer")] = 16
+    max_tokens: Annotated[
+        int | None, Field(ge=1), Honoured("most tokens of the answer; null is 16")
+    ] = 16
     echo: Annotated[
         bool | None, Honoured("puts the prompt before the answer; text prompts without `logprobs`")
     ] = None
