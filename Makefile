@@ -39,6 +39,7 @@ check: $(STAMP)  ## format, lint, types, import order, stubs, rendered benchmark
 	$(BIN)/python protos/generate.py --check
 	$(BIN)/python protos/buf.py --check
 	$(BIN)/python -m whiflash.bench.render --check
+	$(BIN)/python -m whiflash.serving.openai.render --check
 	$(BIN)/mypy
 
 fix: $(STAMP)  ## format, mend what can be mended, write stubs, render the benchmarks
@@ -47,6 +48,7 @@ fix: $(STAMP)  ## format, mend what can be mended, write stubs, render the bench
 	$(BIN)/python protos/generate.py
 	$(BIN)/python protos/buf.py
 	$(BIN)/python -m whiflash.bench.render
+	$(BIN)/python -m whiflash.serving.openai.render
 
 bench: $(STAMP)  ## run SUITE=core and render its results
 	$(BIN)/whiflash bench $(SUITE) $(ARGS)
