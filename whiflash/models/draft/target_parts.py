@@ -52,7 +52,9 @@ class TargetParts:
     ) -> TargetParts:
         """The modules of a model that is loaded anyway; nothing is copied."""
         config = model.config.get_text_config()
-        embedding: torch.Tensor = model.get_input_embeddings().weight
+        embedding = model.get_input_embeddings().weight
+        if not isinstance(embedding, torch.Tensor):
+            raise ModelError("the target's embedding is no plain table; drafters cannot share it")
         return cls(
             num_layers=config.num_hidden_layers,
             hidden_size=config.hidden_size,
