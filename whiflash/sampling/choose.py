@@ -57,7 +57,7 @@ def block_maxima(z: FloatRow) -> FloatRow:
 
 
 @njit(nogil=True)
-def _ceiling(z: float, temperature: float, noise: float) -> float:
+def score_ceiling(z: float, temperature: float, noise: float) -> float:
     """An upper bound, safe against rounding, of any score with this z and at most this noise."""
     return z + temperature * noise + _SLACK * (abs(z) + temperature * abs(noise))
 
@@ -75,7 +75,7 @@ def _best_of_block(
     least, least_id = block_minimum(lane_0, lane_1, block)
     most_noise = -log_positive(least)
     for token in range(block * BLOCK_IDS, min((block + 1) * BLOCK_IDS, len(z))):
-        if z[token] == -np.inf or _ceiling(z[token], temperature, most_noise) < best:
+        if z[token] == -np.inf or score_ceiling(z[token], temperature, most_noise) < best:
             continue
         noise = gumbel_in_block(lane_0, lane_1, token, least, least_id)
         score = z[token] + temperature * noise
@@ -94,7 +94,7 @@ def _choose(
         bounds[block] = -np.inf
         if maxima[block] > -np.inf:
             least, _ = block_minimum(lane_0, lane_1, block)
-            bounds[block] = _ceiling(maxima[block], temperature, -log_positive(least))
+            bounds[block] = score_ceiling(maxima[block], temperature, -log_positive(least))
             if bounds[block] > bounds[first]:
                 first = block
     best, best_id = _best_of_block(z, temperature, lane_0, lane_1, first, -np.inf, len(z))

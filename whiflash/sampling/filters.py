@@ -144,7 +144,7 @@ class Filters:
         total = total_weight(z, maxima, peak, self.temperature)
         while True:
             token = choose(z, maxima, self.temperature, key, index)
-            is_kept = self._is_kept(z, maxima, token, total)
+            is_kept = self.is_kept(z, maxima, token, total)
             if is_kept is None:
                 ids = self._above_min_p(z, self._nucleus(z, maxima, total), peak)
                 return choose_among(z, ids, self.temperature, key, index)
@@ -185,7 +185,7 @@ class Filters:
         reached = int(np.searchsorted(np.cumsum(weights), self.top_p * total, side="left"))
         return min(reached + 1, len(weights))
 
-    def _is_kept(self, z: FloatRow, maxima: FloatRow, token: int, total: float) -> bool | None:
+    def is_kept(self, z: FloatRow, maxima: FloatRow, token: int, total: float) -> bool | None:
         """Whether top_p and min_p keep `token`; None where rounding leaves it open."""
         peak = float(maxima.max())
         if z[token] < self._min_p_floor(peak):

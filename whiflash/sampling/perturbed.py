@@ -10,8 +10,8 @@ import numpy as np
 from numba import njit
 
 from whiflash.sampling.arithmetic import log_positive
-from whiflash.sampling.choose import _ceiling, block_maxima
-from whiflash.sampling.filters import Filters
+from whiflash.sampling.choose import block_maxima, score_ceiling
+from whiflash.sampling.filters import Filters, total_weight
 from whiflash.sampling.noise import (
     BLOCK_IDS,
     FloatRow,
@@ -21,6 +21,9 @@ from whiflash.sampling.noise import (
     gumbel_in_block,
     gumbel_of,
 )
+
+# Of the best perturbed ids, about top_p of the first few lie in the nucleus.
+_ASKED_PER_ID, _MORE_ASKED = 2, 16
 
 
 @njit(nogil=True)
@@ -55,7 +58,7 @@ def _best(
         bounds[block] = -np.inf
         if maxima[block] > -np.inf:
             least, _ = block_minimum(lane_0, lane_1, block)
-            bounds[block] = _ceiling(maxima[block], temperature, -log_positive(least))
+            bounds[block] = score_ceiling(maxima[block], temperature, -log_positive(least))
     count = 0
     for block in np.argsort(-bounds):
         is_full = count == len(ids)
@@ -65,7 +68,7 @@ def _best(
         most_noise = -log_positive(least)
         for token in range(block * BLOCK_IDS, min((block + 1) * BLOCK_IDS, len(z))):
             worst = scores[count - 1] if count == len(ids) else -np.inf
-            if z[token] == -np.inf or _ceiling(z[token], temperature, most_noise) < worst:
+            if z[token] == -np.inf or score_ceiling(z[token], temperature, most_noise) < worst:
                 continue
             noise = gumbel_in_block(lane_0, lane_1, token, least, least_id)
             count = _insert(ids, scores, count, token, z[token] + temperature * noise)
@@ -85,11 +88,43 @@ def best_perturbed(
     if not np.isfinite(maxima.max()):
         raise ValueError("the row holds NaN, +inf or no finite logit")
     if filters.is_off:
-        ids, scores = np.empty(num_ids, np.int64), np.empty(num_ids)
-        lanes = key.lanes(index)
-        count = _best(z, maxima, filters.temperature, *lanes, ids, scores) if num_ids else 0
-        return ids[:count], scores[:count]
+        return _best_of_all(z, maxima, filters.temperature, key, index, num_ids)
+    if filters.top_k == 0 and filters.top_p < 1:
+        found = _best_of_wide_nucleus(z, maxima, filters, key, index, num_ids)
+        if found is not None:
+            return found
     kept = filters.kept(z, maxima)
-    kept_scores = z[kept] + filters.temperature * gumbel_of(key, index, kept)
-    order = np.lexsort((kept, -kept_scores))[:num_ids]
-    return kept[order], kept_scores[order]
+    scores = z[kept] + filters.temperature * gumbel_of(key, index, kept)
+    order = np.lexsort((kept, -scores))[:num_ids]
+    return kept[order], scores[order]
+
+
+def _best_of_all(
+    z: FloatRow, maxima: FloatRow, temperature: float, key: NoiseKey, index: int, num_ids: int
+) -> tuple[IdArray, FloatRow]:
+    ids, scores = np.empty(num_ids, np.int64), np.empty(num_ids)
+    count = _best(z, maxima, temperature, *key.lanes(index), ids, scores) if num_ids else 0
+    return ids[:count], scores[:count]
+
+
+def _best_of_wide_nucleus(
+    z: FloatRow, maxima: FloatRow, filters: Filters, key: NoiseKey, index: int, num_ids: int
+) -> tuple[IdArray, FloatRow] | None:
+    """The same without ranking the nucleus, which may hold most of the vocabulary: the best of
+    all ids, less those that the filters drop. None where too few are left (the nucleus is narrow,
+    ranking it is cheap) or rounding leaves it open."""
+    asked = _ASKED_PER_ID * num_ids + _MORE_ASKED
+    ids, scores = _best_of_all(z, maxima, filters.temperature, key, index, asked)
+    total = total_weight(z, maxima, float(maxima.max()), filters.temperature)
+    by_rank = np.lexsort((ids, -z[ids]))
+    low, high = 0, len(ids)
+    while low < high:  # what is kept is a beginning of the ranking
+        middle = (low + high) // 2
+        is_kept = filters.is_kept(z, maxima, int(ids[by_rank[middle]]), total)
+        if is_kept is None:
+            return None
+        low, high = (middle + 1, high) if is_kept else (low, middle)
+    places = np.sort(by_rank[:low])[:num_ids]
+    if len(places) < num_ids and len(ids) == asked:
+        return None
+    return ids[places], scores[places]

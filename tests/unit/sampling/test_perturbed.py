@@ -66,6 +66,27 @@ def test_the_first_is_what_the_target_would_choose(
         assert set(ids.tolist()) <= set(filters.kept(z, maxima).tolist())
 
 
+@settings(max_examples=150, deadline=None)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    spread=st.sampled_from([0.0, 0.5, 3.0, 20.0]),
+    top_p=st.sampled_from([0.05, 0.5, 0.95, 0.9999]),
+    min_p=st.sampled_from([0.0, 0.05]),
+    num_ids=st.integers(0, 40),
+)
+def test_a_nucleus_of_any_width_gives_its_own_best(
+    seed: int, spread: float, top_p: float, min_p: float, num_ids: int
+) -> None:
+    draw = np.random.default_rng(seed)
+    z, key = draw.normal(0, spread, 500), NoiseKey(draw.bytes(16))
+    filters = Filters(0.9, 0, top_p, min_p)
+    kept = set(filters.kept(z, block_maxima(z)).tolist())
+    expected = [i for i in full_sort(z, 0.9, key, 4).tolist() if i in kept][:num_ids]
+    ids, scores = best_perturbed(z, filters, key, 4, num_ids)
+    assert ids.tolist() == expected
+    assert np.array_equal(scores, z[ids] + 0.9 * gumbel_row(key, 4, 500)[ids])
+
+
 def test_filters_leave_only_what_they_keep() -> None:
     z = np.arange(100.0)
     ids, _ = best_perturbed(z, Filters(1.0, 3, 1.0, 0.0), NoiseKey(bytes(16)), 0, 10)
