@@ -15,7 +15,11 @@ Model = Annotated[
 ]
 Drafter = Annotated[
     list[str] | None,
-    typer.Option("--drafter", help="an arm; repeat for several; `none` turns drafting off"),
+    typer.Option(
+        "--drafter",
+        help="an arm: retrieval, eagle3:FOLDER, dflash:FOLDER or ddtree:FOLDER (options behind "
+        "it: ,tree=chain); repeat for several; `none` turns drafting off",
+    ),
 ]
 Policy = Annotated[str | None, typer.Option("--policy", help="who chooses the arm [goodput]")]
 Memory = Annotated[
