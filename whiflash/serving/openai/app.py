@@ -24,16 +24,12 @@ def create_app(
     service: GenerationService,
     tokenizer: Tokenizer,
     limits: HttpLimits | None = None,
-    *,
-    are_calls_forced: bool = False,
 ) -> FastAPI:
     """OpenAI's interface in front of `service`; run it on the service's event loop.
 
-    tokenizer:        the backend's, for the texts of single tokens.
-    are_calls_forced: a grammar holds tool calls together from their marker on, so their arguments
-                      can be streamed as they are written; else a call is sent when it is whole.
+    tokenizer: the backend's, for the texts of single tokens.
     """
-    edge = Edge(service, tokenizer, limits or HttpLimits(), holds_calls=not are_calls_forced)
+    edge = Edge(service, tokenizer, limits or HttpLimits())
     app = FastAPI(title="WhiFlash", version=__version__, docs_url=None, redoc_url=None)
     _add_routes(app, edge)
     app.add_exception_handler(Problem, _tell)

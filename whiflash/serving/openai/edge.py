@@ -38,14 +38,11 @@ class Edge:
         service: GenerationService,
         tokenizer: Tokenizer,
         limits: HttpLimits,
-        *,
-        holds_calls: bool,
     ) -> None:
         self.service = service
         self.tokenizer = tokenizer
         self.texts = TokenTexts(tokenizer)
         self.limits = limits
-        self.holds_calls = holds_calls
 
     def caller(self, request: Request) -> Caller:
         """The owner of the key. Raises UnauthenticatedError."""

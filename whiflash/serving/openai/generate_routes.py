@@ -98,8 +98,13 @@ class GenerateRoutes:
             num_choices=body.n or 1,
             has_usage=_has_usage(body),
             has_logprobs=bool(body.logprobs),
-            holds_calls=self._edge.holds_calls,
+            holds_calls=not self._forces_calls(body),
         )
+
+    def _forces_calls(self, body: ChatBody) -> bool:
+        """A grammar holds calls to their form from their marker on (serving/constraints.py)."""
+        offers_calls = bool(body.tools) and body.tool_choice != "none"
+        return offers_calls and self._edge.service.model.has_constraints
 
     def _text_chunks(self, body: CompletionBody, context: CallContext) -> TextChunks:
         prompts = body.prompts()
