@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from whiflash.core.constraint import ConstraintSpec
 from whiflash.core.errors import InvalidRequestError
 
 MAX_LOGPROBS = 20
@@ -112,6 +113,7 @@ class GenerationRequest:
     max_draft:       most draft nodes a round; None is the engine's own limit.
     forced_ids:      tokens already delivered to the client (resume): fed as a prefix of the answer.
     store:           whether the finished turn may enter the trajectory store.
+    constraint:      the form that the answer must have; None for any.
     """
 
     prompt_ids: tuple[int, ...]
@@ -124,3 +126,4 @@ class GenerationRequest:
     forced_ids: tuple[int, ...] = ()
     store: bool = True
     deadline_s: float | None = None
+    constraint: ConstraintSpec | None = None

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
+from whiflash.core.constraint import ConstraintSpec
 from whiflash.core.costs import CostCurve
 from whiflash.core.draft import DraftTree
+from whiflash.core.masks import TokenMasks
 from whiflash.core.rows import CatchUp, DraftRow, Feedback, Outcome, Prediction, RouteRow
 
 if TYPE_CHECKING:
@@ -186,6 +188,10 @@ class TapDrafter(Drafter, Protocol):
         """Most tokens of a sequence; a longer row gets an empty tree."""
 
     @property
+    def notes(self) -> tuple[str, ...]:
+        """What was resolved at load, for the plan."""
+
+    @property
     def fused_width(self) -> int:
         """Numbers of one fused tap."""
 
@@ -217,16 +223,39 @@ class Policy(Protocol):
 
 
 class TokenConstraint(Protocol):
-    """A grammar over token ids, for one sequence."""
+    """A grammar over token ids and how far one sequence has come in it. One thread uses it."""
 
-    def mask(self) -> npt.NDArray[np.bool_] | None:
-        """bool [V], True where the next id is allowed; None where everything is."""
+    @property
+    def is_ended(self) -> bool:
+        """An end-of-text id was consumed: nothing may follow."""
 
     def advance(self, token_id: int) -> bool:
         """Consume one id; False (and no change) if the grammar does not allow it."""
 
     def rollback(self, num_tokens: int) -> None:
         """Undo the last `num_tokens` advances."""
+
+    def masks(self, tree: DraftTree) -> TokenMasks:
+        """Allowed ids at the root and at every node, each with its own path, in one call. The
+        state does not change. End-of-text ids are allowed only where the grammar may end."""
+
+
+class CompiledConstraint(Protocol):
+    """A grammar made ready for one vocabulary. Immutable; threads may share it."""
+
+    def start(self) -> TokenConstraint:
+        """A sequence that has consumed nothing."""
+
+
+class ConstraintCompiler(Protocol):
+    """Makes grammars of what requests demand. Threads may share it."""
+
+    def compile(self, spec: ConstraintSpec) -> CompiledConstraint:
+        """May take hundreds of milliseconds the first time: never on the engine's thread. Raises
+        InvalidRequestError where the demand cannot be honoured exactly."""
+
+    def close(self) -> None:
+        """No more compilations. Idempotent."""
 
 
 class Tokenizer(Protocol):

@@ -14,10 +14,11 @@ from whiflash.core.protocols import Drafter, Target, Tokenizer
 from whiflash.core.results import FinishReason
 from whiflash.core.rows import NONE, Outcome, StepCost
 from whiflash.engine.admission import Admission
+from whiflash.engine.catch_up import CatchUps
 from whiflash.engine.counters import Counters
 from whiflash.engine.drafting import Drafting, DraftLimits, RowDraft
 from whiflash.engine.feedback import FeedbackBook
-from whiflash.engine.guard import GuardedDrafter
+from whiflash.engine.guard import GuardedTapDrafter, guarded
 from whiflash.engine.intake import Intake
 from whiflash.engine.prefill import PrefillChunk, plan_chunks
 from whiflash.engine.publish import Publisher
@@ -39,6 +40,7 @@ class EngineLimits:
     prefill_chunk: int
     max_draft_nodes: int
     max_draft_depth: int
+    draft_window: int
 
 
 class EngineCore:
@@ -54,19 +56,24 @@ class EngineCore:
         limits: EngineLimits,
     ) -> None:
         self.target = target
-        self._drafters = {name: GuardedDrafter(d) for name, d in drafters.items()}
+        self._drafters = {name: guarded(drafter) for name, drafter in drafters.items()}
+        self._tap_drafters = {
+            name: d for name, d in self._drafters.items() if isinstance(d, GuardedTapDrafter)
+        }
         self._router = router
         self._publisher = publisher
         self._limits = limits
         info = target.info
         self.intake = Intake(info, tokenizer, tuple(drafters))
         self.admission = Admission(
-            target, limits.memory_bytes, limits.max_batch, limits.max_queue, limits.max_draft_nodes
-        )
+            target, limits.memory_bytes, limits.max_batch, limits.max_queue,
+            limits.max_draft_nodes, self._drop_drafts,
+        )  # fmt: skip
         depth_limit = DraftLimits(
             limits.max_draft_nodes, limits.max_draft_depth, info.context_limit
         )
-        self.drafting = Drafting(self._drafters, router, depth_limit, info.vocab_size)
+        catch_ups = CatchUps(self._tap_drafters, limits.draft_window)
+        self.drafting = Drafting(self._drafters, router, catch_ups, depth_limit, info.vocab_size)
         self.feedback = FeedbackBook()
         self.counters = Counters()
         self.running: list[Sequence] = []
@@ -92,7 +99,7 @@ class EngineCore:
         """One round of every running sequence; False if there was nothing to do."""
         started = time.perf_counter()
         self._drop_ended()
-        self.running += self.admission.admit(self.running)
+        self.running += self._admit()
         if not self.running:
             return False
         chunks = plan_chunks(self.running, self._limits.prefill_chunk)
@@ -108,6 +115,15 @@ class EngineCore:
         self._account(forward, rows, chunks, emitted, started)
         self.running = [s for s in self.running if not s.is_finished]
         return True
+
+    def _admit(self) -> list[Sequence]:
+        """What drafters hold of an earlier turn is cut to the prefix that is taken over."""
+        admitted = self.admission.admit(self.running)
+        for sequence in admitted:
+            if sequence.draft_id != sequence.id and sequence.cache is not None:
+                for drafter in self._tap_drafters.values():
+                    drafter.crop(sequence.draft_id, sequence.cache.length)
+        return admitted
 
     def _drop_ended(self) -> None:
         """Cancelled and overdue sequences leave before anything is spent on them."""
@@ -184,6 +200,8 @@ class EngineCore:
             return 0
         tokens = verdict.acceptance.tokens
         emission = sequence.stops.push(tokens)
+        if sequence.grammar is not None:
+            sequence.grammar.advance(tokens[: emission.num_kept])
         if draft is not None:
             assert sequence.cache is not None
             sequence.cache.commit(verdict.acceptance.rows[: emission.num_kept])
@@ -220,9 +238,12 @@ class EngineCore:
             emitted=sum(emitted[: len(rows)]),
             was_plain=all(len(row.tree) == 0 for row in rows),
             was_decode_only=not chunks,
+            catch_up=dict(self.drafting.catch_ups.spent),
+            was_pinned=any(row.is_pinned and len(row.tree) for row in rows),
         )
         self._router.observe(outcomes, cost)
         self.counters.note(rows, chunks, cost)
+        self.counters.mask_ms += forward.mask_ms
         self._publisher.log_rounds(rows, emitted, cost)
 
     def _learn(self, sequence: Sequence) -> None:
@@ -234,13 +255,22 @@ class EngineCore:
         sequence.finish_reason = reason
         self._learn(sequence)
         self.feedback.forget(sequence.id)
-        for drafter in self._drafters.values():
-            drafter.close(sequence.id)
+        self._close_drafts(sequence)
         self._router.forget(sequence.id)
         if sequence.cache is not None and reason is FinishReason.ERROR:
             sequence.cache.truncate(0)
         self.admission.retire(sequence)
         self._publisher.finish(sequence)
+
+    def _close_drafts(self, sequence: Sequence) -> None:
+        """What reads taps stays with the KV, as long as that is kept for reuse."""
+        for name, drafter in self._drafters.items():
+            if name not in self._tap_drafters or sequence.cache is None:
+                drafter.close(sequence.draft_id)
+
+    def _drop_drafts(self, draft_id: int) -> None:
+        for drafter in self._tap_drafters.values():
+            drafter.close(draft_id)
 
     def close(self, error: WhiFlashError | None = None) -> None:
         """Ends everything: open requests fail with `error` (default EngineClosedError)."""

@@ -19,6 +19,7 @@ class Counters:
     rejected_at: by depth d, rounds in which a draft reached depth d and was rejected there.
     mixed_steps: forwards with an undrafted row, a row of one node and a row of more at once.
     mixed_prefill_steps: forwards with prefill rows beside drafted rows.
+    constrained_rounds, mask_ms: rounds of answers with a grammar; time spent on their masks.
     """
 
     steps: int = 0
@@ -31,6 +32,8 @@ class Counters:
     mixed_steps: int = 0
     mixed_prefill_steps: int = 0
     cancelled_mid_draft: int = 0
+    constrained_rounds: int = 0
+    mask_ms: float = 0.0
     rejected_at: Counter[int] = field(default_factory=Counter)
     arm_rounds: Counter[str] = field(default_factory=Counter)
 
@@ -54,6 +57,7 @@ class Counters:
         self.mixed_steps += sizes == {0, 1, 2}
         self.mixed_prefill_steps += bool(chunks) and bool(sizes - {0})
         for row in rows:
+            self.constrained_rounds += row.sequence.grammar is not None
             self.tree_rounds += not row.tree.is_chain
             self.arm_rounds[row.arm] += 1
 

@@ -12,6 +12,8 @@ import numpy as np
 from whiflash.core.draft import DraftTree
 from whiflash.core.protocols import Drafter
 from whiflash.core.rows import NONE, Choice, DraftRow, RouteRow
+from whiflash.drafters.scores import draft_sampling
+from whiflash.engine.catch_up import CatchUps
 from whiflash.engine.sequence import Sequence
 from whiflash.routing.router import Router
 
@@ -28,6 +30,11 @@ class RowDraft:
     route: RouteRow | None = None
     draft_row: DraftRow | None = None
     proposals: dict[str, DraftTree] = field(default_factory=dict)
+
+    @property
+    def is_pinned(self) -> bool:
+        """Whether the request asked for an arm by name."""
+        return self.sequence.request.drafter is not None
 
     @property
     def arm(self) -> str:
@@ -62,19 +69,23 @@ class Drafting:
         self,
         drafters: Mapping[str, Drafter],
         router: Router,
+        catch_ups: CatchUps,
         limits: DraftLimits,
         vocab_size: int,
     ) -> None:
         self._drafters = drafters
+        self.catch_ups = catch_ups
         self._router = router
         self._limits = limits
         self._vocab_size = vocab_size
         self.draft_ms: dict[str, float] = {}
         self.num_invalid_nodes = 0
+        self.num_masked_nodes = 0
 
     def run(self, sequences: Rows[Sequence], base_rows: int) -> list[RowDraft]:
         """A RowDraft per decoding sequence. `base_rows`: prefill rows of the same forward."""
         self.draft_ms = {}
+        self.catch_ups.begin_step()
         rows = [RowDraft(s, Choice(NONE, 0)) for s in sequences]
         candidates = [row for row in rows if self._prepare(row)]
         if candidates:
@@ -90,8 +101,9 @@ class Drafting:
             return False
         nodes, depth = self._limits.of(sequence)
         row.draft_row = DraftRow(
-            sequence.id, sequence.request.namespace, sequence.ids, nodes, depth
-        )
+            sequence.draft_id, sequence.request.namespace, sequence.ids, nodes, depth,
+            draft_sampling(sequence.request.params, sequence.sampler.key, sequence.num_generated),
+        )  # fmt: skip
         if not sequence.is_draft_open:
             self._open(sequence)
         return nodes > 0
@@ -99,13 +111,20 @@ class Drafting:
     def _open(self, sequence: Sequence) -> None:
         prompt = sequence.ids[: sequence.num_prompt]  # the answer follows in row.context
         prediction = np.asarray(sequence.request.prediction_ids, np.int32)
-        for name in self._arms_of(sequence):
-            self._drafters[name].open(sequence.id, sequence.request.namespace, prompt, prediction)
+        for name in self._named(sequence):
+            if not self.catch_ups.has_begun(name, sequence):
+                self._drafters[name].open(
+                    sequence.draft_id, sequence.request.namespace, prompt, prediction
+                )
         sequence.is_draft_open = True
 
-    def _arms_of(self, sequence: Sequence) -> tuple[str, ...]:
+    def _named(self, sequence: Sequence) -> tuple[str, ...]:
         pinned = sequence.request.drafter
         return tuple(self._drafters) if pinned is None else (pinned,)
+
+    def _arms_of(self, sequence: Sequence) -> tuple[str, ...]:
+        """A row that outgrew a drafter's context falls to the other arms."""
+        return tuple(name for name in self._named(sequence) if self.catch_ups.fits(name, sequence))
 
     def _propose_free(self, rows: list[RowDraft]) -> None:
         for name, drafter in self._drafters.items():
@@ -121,13 +140,15 @@ class Drafting:
             row.tree = row.proposals.get(row.choice.arm, _EMPTY)
 
     def _propose(self, name: str, rows: list[RowDraft]) -> None:
+        caught_up = self.catch_ups.run(name, [row.sequence for row in rows])
+        rows = [row for row, is_ready in zip(rows, caught_up, strict=True) if is_ready]
         if not rows:
             return
         started = time.perf_counter()
         asked = [row.draft_row for row in rows if row.draft_row is not None]
         trees = self._drafters[name].propose(asked)
         for row, query, tree in zip(rows, asked, trees, strict=True):
-            row.proposals[name] = self._admissible(tree, query)
+            row.proposals[name] = self._in_grammar(row.sequence, self._admissible(tree, query))
         self.draft_ms[name] = self.draft_ms.get(name, 0.0) + 1e3 * (time.perf_counter() - started)
 
     def _admissible(self, tree: DraftTree, query: DraftRow) -> DraftTree:
@@ -137,10 +158,18 @@ class Drafting:
         self.num_invalid_nodes += len(tree) - len(kept)
         return kept
 
+    def _in_grammar(self, sequence: Sequence, tree: DraftTree) -> DraftTree:
+        """Nodes that no mask would let through are never verified (vllm #44006)."""
+        if sequence.grammar is None or not len(tree):
+            return tree
+        kept = sequence.grammar.prune(tree)
+        self.num_masked_nodes += len(tree) - len(kept)
+        return kept
+
     def _choose(self, rows: list[RowDraft], base_rows: int) -> None:
         for row in rows:
             row.route = self._route_row(row)
-        free = [row for row in rows if row.sequence.request.drafter is None]
+        free = [row for row in rows if not row.is_pinned]
         for row in rows:
             pinned = row.sequence.request.drafter
             if pinned is not None and row.draft_row is not None:
@@ -160,13 +189,14 @@ class Drafting:
             signals=sequence.signals,
             arms=(NONE, *arms),
             drafts=dict(row.proposals),
-            matched=max((self._drafters[a].matched(sequence.id) for a in arms), default=0),
+            matched=max((self._drafters[a].matched(sequence.draft_id) for a in arms), default=0),
             max_nodes=query.max_nodes,
             context_tokens=sequence.num_ids,
+            backlog=self.catch_ups.backlogs(sequence, arms),
         )
 
     def _trim(self, rows: list[RowDraft], base_rows: int) -> None:
-        free = [row for row in rows if row.sequence.request.drafter is None]
+        free = [row for row in rows if not row.is_pinned]
         pinned_rows = sum(1 + len(row.tree) for row in rows) - sum(1 + len(r.tree) for r in free)
         trimmed = self._router.trim(
             [row.tree for row in free], [row.choice for row in free], base_rows + pinned_rows

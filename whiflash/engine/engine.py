@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from collections.abc import Sequence as Rows
 from pathlib import Path
 from types import TracebackType
@@ -13,6 +13,7 @@ from typing import Any, Self
 from whiflash.config import EngineConfig
 from whiflash.core.errors import EngineClosedError, InvalidRequestError, WhiFlashError
 from whiflash.core.params import GenerationRequest, SamplingParams
+from whiflash.core.protocols import CompiledConstraint, ConstraintCompiler, TargetInfo
 from whiflash.core.results import Completion, Delta, Generation
 from whiflash.engine.build import EngineParts, build_parts
 from whiflash.engine.core import EngineCore, EngineLimits
@@ -22,24 +23,39 @@ from whiflash.engine.ticket import Event, Ticket
 from whiflash.models.tokenizer import HFTokenizer
 
 Prompt = str | Rows[int]
+MakeCompiler = Callable[[HFTokenizer, TargetInfo], ConstraintCompiler]
 
 
 class Engine:
     """One model in this process. Thread-safe; close it, or use it as a context manager.
 
-    `overrides` are fields of EngineConfig. Raises ConfigError, ModelError or
-    UnsupportedModelError when it cannot be built.
+    `constraints` makes the compiler of structured output (whiflash.chat.constraints); requests
+    with a constraint are refused without it. `overrides` are fields of EngineConfig. Raises
+    ConfigError, ModelError or UnsupportedModelError when it cannot be built.
 
         with Engine() as engine:
             print(engine.generate("Hello", SamplingParams(max_tokens=20)).text)
     """
 
-    def __init__(self, config: EngineConfig | None = None, **overrides: Any) -> None:
+    def __init__(
+        self,
+        config: EngineConfig | None = None,
+        *,
+        constraints: MakeCompiler | None = None,
+        **overrides: Any,
+    ) -> None:
         given = config.model_dump(exclude_unset=True) if config is not None else {}
         resolved = EngineConfig.of(**{**given, **overrides})
         self._thread = EngineThread(lambda: build_parts(resolved))
         self._parts: EngineParts = self._thread.parts
         self._is_closed = False
+        self._compiler: ConstraintCompiler | None = None
+        if constraints is not None:
+            try:
+                self._compiler = constraints(self._parts.tokenizer, self._parts.target.info)
+            except BaseException:
+                self._thread.close()
+                raise
 
     @property
     def config(self) -> EngineConfig:
@@ -92,10 +108,21 @@ class Engine:
             raise InvalidRequestError(f"unknown request field: {error}") from None
 
     def submit(self, request: GenerationRequest) -> Ticket:
-        """Queues a request; its errors arrive through the ticket."""
+        """Queues a request; its errors arrive through the ticket. A constraint is compiled here,
+        on the caller's thread, which takes up to seconds the first time."""
         ticket = Ticket(request, _seed_of(request))
+        try:
+            ticket.grammar = self._compile(request)
+        except WhiFlashError as error:
+            ticket.fail(error)
+            return ticket
         self._thread.submit(ticket)
         return ticket
+
+    def _compile(self, request: GenerationRequest) -> CompiledConstraint | None:
+        if request.constraint is None or self._compiler is None:
+            return None  # without a compiler the intake refuses the request by name
+        return self._compiler.compile(request.constraint)
 
     def generate(
         self, prompt: Prompt, params: SamplingParams | None = None, **fields: Any
@@ -148,7 +175,10 @@ class Engine:
             loop.call_soon_threadsafe(inbox.put_nowait, event)
 
         drawn = seed if seed is not None and request.params.seed is None else _seed_of(request)
-        ticket = Ticket(request, drawn, sink)
+        grammar = None
+        if request.constraint is not None:
+            grammar = await asyncio.to_thread(self._compile, request)
+        ticket = Ticket(request, drawn, sink, grammar)
         self._thread.submit(ticket)
         open_choices = request.params.n
         try:
@@ -166,6 +196,8 @@ class Engine:
         if not self._is_closed:
             self._is_closed = True
             self._thread.close()
+            if self._compiler is not None:
+                self._compiler.close()
 
     def __enter__(self) -> Self:
         if self._is_closed:

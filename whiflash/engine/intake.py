@@ -6,6 +6,7 @@ from whiflash.core.errors import InvalidRequestError
 from whiflash.core.params import GenerationRequest
 from whiflash.core.protocols import TargetInfo, Tokenizer
 from whiflash.core.rows import NONE
+from whiflash.engine.grammar import SequenceGrammar
 from whiflash.engine.sequence import Sequence
 from whiflash.engine.ticket import Ticket
 from whiflash.sampling.noise import derive_key
@@ -36,6 +37,11 @@ class Intake:
             )
         if request.max_draft is not None and request.max_draft < 0:
             raise InvalidRequestError("max_draft must be 0 or more", "max_draft")
+        if request.constraint is not None and request.params.ignore_eos:
+            raise InvalidRequestError(
+                "ignore_eos and a constraint exclude each other: its grammar ends with EOS",
+                "ignore_eos",
+            )
         self._check_ids(request)
 
     def _check_ids(self, request: GenerationRequest) -> None:
@@ -56,7 +62,12 @@ class Intake:
             )
 
     def sequences(self, ticket: Ticket) -> list[Sequence]:
-        """One waiting sequence per choice."""
+        """One waiting sequence per choice. Raises InvalidRequestError."""
+        if ticket.request.constraint is not None and ticket.grammar is None:
+            raise InvalidRequestError(
+                "this engine was built without a constraint compiler; give it one (`constraints`)",
+                "constraint",
+            )
         return [self._sequence(ticket, index) for index in range(ticket.request.params.n)]
 
     def _sequence(self, ticket: Ticket, index: int) -> Sequence:
@@ -68,5 +79,8 @@ class Intake:
         room = info.context_limit - len(request.prompt_ids)
         stops = StopChecker(request.params, self._tokenizer, info.eos_ids, room)
         stops.resume(request.forced_ids)
+        grammar = None
+        if ticket.grammar is not None:
+            grammar = SequenceGrammar(ticket.grammar, request.forced_ids)
         self._next_id += 1
-        return Sequence(self._next_id, request, index, ticket, sampler, stops)
+        return Sequence(self._next_id, request, index, ticket, sampler, stops, grammar)

@@ -13,6 +13,7 @@ from whiflash.core.protocols import SequenceCache
 from whiflash.core.results import FinishReason, Segment, TokenLogprob
 from whiflash.core.signals import Signals
 from whiflash.core.usage import Usage
+from whiflash.engine.grammar import SequenceGrammar
 from whiflash.engine.ticket import Ticket
 from whiflash.sampling.sampler import SequenceSampler
 from whiflash.sampling.stops import StopChecker
@@ -29,7 +30,7 @@ class State(Enum):
 
 class Sequence:
     """State of a choice. Invariant while decoding: cache.length == len(ids) - 1, the root being
-    the last id."""
+    the last id. draft_id: what drafters know it as; an earlier turn's where its KV went on."""
 
     def __init__(
         self,
@@ -39,13 +40,16 @@ class Sequence:
         ticket: Ticket,
         sampler: SequenceSampler,
         stops: StopChecker,
+        grammar: SequenceGrammar | None = None,
     ) -> None:
         self.id = sequence_id
+        self.draft_id = sequence_id
         self.request = request
         self.index = index
         self.ticket = ticket
         self.sampler = sampler
         self.stops = stops
+        self.grammar = grammar
         self.state = State.WAITING
         self.cache: SequenceCache | None = None
         self.reserved_bytes = 0
@@ -94,6 +98,10 @@ class Sequence:
         assert self.cache is not None
         return self._ids[self.cache.length : self._num_ids]
 
+    def inherit_drafts(self, draft_id: int) -> None:
+        """The turn whose KV this one took over is known to drafters under that id."""
+        self.draft_id = draft_id
+
     def append(self, tokens: tuple[int, ...]) -> None:
         needed = self._num_ids + len(tokens)
         if needed > len(self._ids):
@@ -107,6 +115,8 @@ class Sequence:
         if self.state is State.DECODE:
             assert self.cache is not None
             assert self.cache.length == self.num_ids - 1, (self.cache.length, self.num_ids)
+        if self.grammar is not None and self.state is not State.FINISHED:
+            self.grammar.check_integrity(self.generated.tolist())
         if self.state in (State.WAITING, State.FINISHED):
             assert self.cache is None
         if self.cache is not None:

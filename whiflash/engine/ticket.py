@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 
 from whiflash.core.errors import EngineClosedError, WhiFlashError
 from whiflash.core.params import GenerationRequest
+from whiflash.core.protocols import CompiledConstraint
 from whiflash.core.results import Completion, Delta, Generation
 
 logger = logging.getLogger(__name__)
@@ -18,13 +19,21 @@ Event = Delta | Completion | WhiFlashError
 
 class Ticket:
     """Handed out by `Engine.submit`. Events of all choices arrive at `sink` in order, from the
-    engine's thread: deltas, then one Completion per choice; a WhiFlashError ends the request."""
+    engine's thread: deltas, then one Completion per choice; a WhiFlashError ends the request.
+
+    grammar: the request's constraint, compiled before the engine's thread sees the ticket.
+    """
 
     def __init__(
-        self, request: GenerationRequest, seed: int, sink: Callable[[Event], None] | None = None
+        self,
+        request: GenerationRequest,
+        seed: int,
+        sink: Callable[[Event], None] | None = None,
+        grammar: CompiledConstraint | None = None,
     ) -> None:
         self.request = request
         self.seed = seed
+        self.grammar = grammar
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._sink = sink or self._events.put
         self._completions: dict[int, Completion] = {}

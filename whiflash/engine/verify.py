@@ -11,10 +11,12 @@ import torch
 
 from whiflash.core.draft import DraftTree
 from whiflash.core.errors import InvalidRequestError, NumericsError, WhiFlashError
+from whiflash.core.masks import TokenMasks
 from whiflash.core.protocols import ForwardSegment, Target
 from whiflash.core.results import TokenLogprob
 from whiflash.core.signals import Signals
 from whiflash.engine.drafting import RowDraft
+from whiflash.engine.grammar import GrammarError
 from whiflash.engine.prefill import PrefillChunk
 from whiflash.engine.sequence import Sequence
 from whiflash.sampling.acceptance import Acceptance, walk
@@ -38,17 +40,24 @@ class Verdict:
 
 
 class VerifyForward:
-    """One forward of all rows. Logits live only as long as this object."""
+    """One forward of all rows. Logits live only as long as this object.
+
+    Masks are made between the forward's launch and the first look at its logits: on a device that
+    computes by itself they cost no time. mask_ms: what they took.
+    """
 
     def __init__(self, target: Target, rows: Rows[RowDraft], chunks: Rows[PrefillChunk]) -> None:
         segments = [_segment(row) for row in rows] + [chunk.segment() for chunk in chunks]
         started = time.perf_counter()
         output = target.forward(segments)
         self._logits = output.logits
+        launched = time.perf_counter()
+        self._masks = _all_masks(rows, chunks)
+        self.mask_ms = 1e3 * (time.perf_counter() - launched)
         self.num_rows = sum(len(segment.token_ids) for segment in segments)
         has_greedy = any(s.sampler.is_plain_greedy for s in _asked(rows, chunks))
         self._greedy_ids = _greedy_or_none(self._logits) if has_greedy else None
-        self.verify_ms = 1e3 * (time.perf_counter() - started)
+        self.verify_ms = 1e3 * (time.perf_counter() - started) - self.mask_ms
 
     def judge(self, row: RowDraft, first_row: int) -> Verdict:
         """`first_row`: where this sequence's rows begin in the logits."""
@@ -60,9 +69,13 @@ class VerifyForward:
 
     def _judge(self, sequence: Sequence, tree: DraftTree, first_row: int) -> Verdict:
         generated = sequence.generated.tolist()
+        masks = self._masks.get(sequence.id)
+        if isinstance(masks, GrammarError):
+            return Verdict(sequence, None, error=masks)
 
         def choose(row: int, path_tokens: Rows[int]) -> int:
-            return self._sample(sequence, first_row + row, [*generated, *path_tokens])
+            allowed = None if masks is None else _RowMask(masks, row)
+            return self._sample(sequence, first_row + row, [*generated, *path_tokens], allowed)
 
         try:
             acceptance = walk(tree, choose)
@@ -75,10 +88,16 @@ class VerifyForward:
             first_row + acceptance.rows[-1],
         )
 
-    def _sample(self, sequence: Sequence, row: int, generated: list[int]) -> int:
-        if self._greedy_ids is not None and sequence.sampler.is_plain_greedy:
-            return self._greedy_ids[row]
-        return sequence.sampler.sample(self._logits[row], generated)
+    def _sample(
+        self, sequence: Sequence, row: int, generated: list[int], allowed: _RowMask | None
+    ) -> int:
+        sampler = sequence.sampler
+        if self._greedy_ids is not None and sampler.is_plain_greedy:
+            best = self._greedy_ids[row]
+            if allowed is None or allowed.masks.allows(allowed.row, best):
+                return best  # the best of all is the best of those allowed
+        unpacked = None if allowed is None else allowed.masks.row(allowed.row)
+        return sampler.sample(self._logits[row], generated, unpacked)
 
     def _logprobs(
         self, sequence: Sequence, acceptance: Acceptance, first_row: int
@@ -112,6 +131,30 @@ def _greedy_or_none(logits: torch.Tensor) -> list[int] | None:
         return greedy_tokens(logits)
     except NumericsError:
         return None
+
+
+@dataclass(frozen=True, slots=True)
+class _RowMask:
+    """One row of a tree's masks; unpacked only where it is needed."""
+
+    masks: TokenMasks
+    row: int
+
+
+def _all_masks(
+    rows: Rows[RowDraft], chunks: Rows[PrefillChunk]
+) -> dict[int, TokenMasks | GrammarError]:
+    """By sequence, for those with a grammar: a call per tree, the last prefill row being a root."""
+    trees = [(row.sequence, row.tree) for row in rows]
+    trees += [(chunk.sequence, _EMPTY) for chunk in chunks if chunk.is_last]
+    masks: dict[int, TokenMasks | GrammarError] = {}
+    for sequence, tree in trees:
+        if sequence.grammar is not None:
+            try:
+                masks[sequence.id] = sequence.grammar.masks(tree)
+            except GrammarError as error:
+                masks[sequence.id] = error
+    return masks
 
 
 def _asked(rows: Rows[RowDraft], chunks: Rows[PrefillChunk]) -> list[Sequence]:

@@ -71,7 +71,7 @@ class SequenceSampler:
         vocab_size: int,
         eos_ids: Sequence[int],
     ) -> None:
-        self._key = key
+        self.key = key
         self._vocab_size = vocab_size
         self._temperature = params.temperature
         self._filters = Filters.of(params)
@@ -103,8 +103,8 @@ class SequenceSampler:
             return int(np.argmax(z))
         index = len(generated)
         if self._filters.is_off:
-            return choose(z, maxima, self._temperature, self._key, index)
-        return self._filters.choose(z, maxima, self._key, index)
+            return choose(z, maxima, self._temperature, self.key, index)
+        return self._filters.choose(z, maxima, self.key, index)
 
     def check_integrity(self) -> None:
         """Raises AssertionError if an invariant is broken."""

@@ -35,6 +35,7 @@ def small_core(
         "prefill_chunk": 16,
         "max_draft_nodes": 8,
         "max_draft_depth": 8,
+        "draft_window": 1024,
         **limits,
     }
     publisher = Publisher("toy", None, None)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from whiflash.core.draft import DraftTree
 from whiflash.core.protocols import Drafter, Policy, Target, Tokenizer
 from whiflash.core.rows import NONE, DraftRow, Outcome, Prediction, RouteRow
-from whiflash.drafters.registry import make_drafters
+from whiflash.drafters.retrieval import RetrievalDrafter
 from whiflash.engine.core import EngineCore, EngineLimits
 from whiflash.engine.publish import Publisher
 from whiflash.routing.costs import CostModel
@@ -192,7 +192,7 @@ def _random_core(
     log: MemoryLog,
     indexes: TrajectoryIndexes,
 ) -> EngineCore:
-    drafters: dict[str, Drafter] = dict(make_drafters((RETRIEVAL,), indexes))
+    drafters: dict[str, Drafter] = {RETRIEVAL: RetrievalDrafter(indexes)}
     for name in rng.sample(SCRIPTED, rng.randint(1, 3)):
         drafters[name] = _scripted(name, rng, target, truth, planned)
     costs = CostModel(target.verify_curve)
@@ -205,6 +205,7 @@ def _random_core(
         prefill_chunk=rng.choice([1, 5, 16, 64]),
         max_draft_nodes=rng.choice([1, 4, 16, 16]),
         max_draft_depth=rng.choice([1, 3, 8, 8]),
+        draft_window=rng.choice([16, 64, 1024]),
     )
     publisher = Publisher("toy", log, None)
     router = Router(policy, costs, plain_share=rng.choice([0.0, 0.01, 0.2]))

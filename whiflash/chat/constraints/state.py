@@ -1,0 +1,75 @@
+"""A grammar ready for one vocabulary, and how far one sequence has come in it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from whiflash.chat.constraints.library import grammar_library
+from whiflash.core.draft import DraftTree
+from whiflash.core.masks import TokenMasks, num_words
+
+if TYPE_CHECKING:
+    import xgrammar
+
+_NO_ROW = -1
+
+
+class CompiledGrammar:
+    """`core.protocols.CompiledConstraint`. num_bytes: memory held, about."""
+
+    def __init__(self, compiled: xgrammar.CompiledGrammar, vocab_size: int) -> None:
+        self._compiled = compiled
+        self._vocab_size = vocab_size
+
+    @property
+    def num_bytes(self) -> int:
+        return int(self._compiled.memory_size_bytes)
+
+    def start(self) -> GrammarState:
+        matcher = grammar_library().GrammarMatcher(self._compiled)
+        return GrammarState(matcher, self._vocab_size)
+
+
+class GrammarState:
+    """`core.protocols.TokenConstraint` over one matcher."""
+
+    def __init__(self, matcher: xgrammar.GrammarMatcher, vocab_size: int) -> None:
+        self._matcher = matcher
+        self._vocab_size = vocab_size
+
+    @property
+    def is_ended(self) -> bool:
+        return bool(self._matcher.is_terminated())
+
+    def advance(self, token_id: int) -> bool:
+        if not 0 <= token_id < self._vocab_size:
+            return False
+        return bool(self._matcher.accept_token(token_id))
+
+    def rollback(self, num_tokens: int) -> None:
+        self._matcher.rollback(num_tokens)
+
+    def masks(self, tree: DraftTree) -> TokenMasks:
+        # Rows that the traversal does not reach keep what is here: nothing is allowed.
+        words = np.zeros((len(tree) + 1, num_words(self._vocab_size)), np.int32)
+        if not len(tree):
+            self._matcher.fill_next_token_bitmask(words, 0)
+        else:
+            first_child, next_sibling = _links(tree)
+            tokens = np.concatenate([np.zeros(1, np.int64), tree.tokens])
+            self._matcher.traverse_draft_tree(first_child, next_sibling, tokens, words)
+        return TokenMasks(words, self._vocab_size)
+
+
+def _links(tree: DraftTree) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Per row, its first child and its next sibling; -1 for none."""
+    first_child = np.full(len(tree) + 1, _NO_ROW, np.int64)
+    next_sibling = np.full(len(tree) + 1, _NO_ROW, np.int64)
+    for row in range(len(tree), 0, -1):
+        parent = tree.parents[row - 1]
+        next_sibling[row] = first_child[parent]
+        first_child[parent] = row
+    return first_child, next_sibling
