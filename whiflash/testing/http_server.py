@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Coroutine
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self, TypeVar
 
 import uvicorn
 
@@ -18,6 +19,7 @@ from whiflash.serving.openai.app import create_app
 from whiflash.serving.openai.edge import HttpLimits
 from whiflash.testing.toy import write_toy
 
+T = TypeVar("T")
 START_S, STOP_S = 60.0, 30.0
 
 TOY_TEMPLATE = """\
@@ -39,7 +41,7 @@ def write_chat_toy(folder: Path) -> Path:
 
 class HttpServer:
     """Serves `engine` (not owned) while the context is open. `service` and `backend` may only be
-    used through `run`, on the server's own event loop."""
+    used through `call`, on the server's own event loop."""
 
     def __init__(
         self,
@@ -69,6 +71,11 @@ class HttpServer:
     def url(self) -> str:
         """Without a slash at the end."""
         return f"http://127.0.0.1:{self.port}"
+
+    def call(self, work: Coroutine[Any, Any, T]) -> T:
+        """Runs `work` on the server's event loop and waits for it."""
+        assert self._loop is not None, "only while the server is up"
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(START_S)
 
     def __enter__(self) -> Self:
         self._thread.start()
