@@ -79,16 +79,20 @@ def run_server(settings: EngineConfig, server: ServerConfig) -> None:
     """Everything that can be wrong is found before the model is loaded. Raises ConfigError,
     ModelError, or EngineClosedError if the engine dies while serving."""
     _require_serving_packages()
+    from prometheus_client import disable_created_metrics
+
+    from whiflash.chat.constraints.compiler import GrammarCompiler
     from whiflash.engine.engine import Engine
     from whiflash.obs.json_logs import configure_logs
     from whiflash.serving.listen import bind, check_free
 
     configure_logs(server.log_level.upper())
+    disable_created_metrics()  # a second series per counter that nobody reads
     auth, telemetry = _auth(server), _telemetry(server)
     check_free(server.host, server.grpc_port, "--grpc-port")
     with (
         closing(bind(server.host, server.http_port, "--http-port")) as http_socket,
-        Engine(settings) as engine,
+        Engine(settings, constraints=GrammarCompiler) as engine,
     ):
         typer.echo("\n".join(plan_lines(engine.plan())))
         asyncio.run(_serve(engine, server, auth, telemetry, http_socket))
@@ -161,7 +165,7 @@ def _telemetry(config: ServerConfig) -> Telemetry:
 def _require_serving_packages() -> None:
     import importlib.util
 
-    for name in ("fastapi", "uvicorn", "grpc", "prometheus_client"):
+    for name in ("fastapi", "uvicorn", "grpc", "prometheus_client", "xgrammar"):
         if importlib.util.find_spec(name) is None:
             raise ConfigError(
                 f"serving needs {name}, which is not installed; "

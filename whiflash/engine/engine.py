@@ -85,6 +85,11 @@ class Engine:
         return self._parts.limits
 
     @property
+    def has_constraints(self) -> bool:
+        """Requests may demand a form of their answer."""
+        return self._compiler is not None
+
+    @property
     def is_running(self) -> bool:
         """False once it was closed, or its loop stopped after an internal error."""
         return self._thread.is_running

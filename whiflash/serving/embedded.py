@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import deque
 from collections.abc import AsyncIterator
@@ -12,12 +13,12 @@ from whiflash.core.errors import InvalidRequestError, ModelError
 from whiflash.core.params import GenerationRequest, SamplingParams
 from whiflash.core.protocols import Target, Tokenizer
 from whiflash.core.results import Completion, Delta
-from whiflash.core.rows import NONE
 from whiflash.engine.engine import Engine
 from whiflash.serving.backend import Load, ServedModel
 
 RATE_WINDOW_S = 10.0
 WARM_UP_TOKENS = 8
+PLAN_TRIES = 5
 WARM_UP_NAMESPACE = "warm-up"
 
 
@@ -62,6 +63,10 @@ class EmbeddedBackend:
         return self._engine.events(request, seed)
 
     def plan(self) -> dict[str, Any]:
+        """See Backend. Live tables may grow while they are read; then they are read again."""
+        for _ in range(PLAN_TRIES - 1):
+            with contextlib.suppress(RuntimeError):
+                return self._engine.plan()
         return self._engine.plan()
 
     def load(self) -> Load:
@@ -101,17 +106,17 @@ class EmbeddedBackend:
 
 def _served_model(engine: Engine, name: str) -> ServedModel:
     info, limits = engine.core.target.info, engine.limits
-    arms = engine.config.arms
     return ServedModel(
         name=name,
         fingerprint=info.fingerprint,
         context_limit=info.context_limit,
         vocab_size=info.vocab_size,
-        arms=(NONE, *arms),
+        arms=tuple(engine.plan()["arms"]),
         created_s=int(time.time()),
         slots=limits.max_batch,
         kv_tokens=_tokens_in(engine.core.target, limits.memory_bytes, limits.max_draft_nodes),
         eos_ids=info.eos_ids,
+        has_constraints=engine.has_constraints,
     )
 
 
