@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from whiflash.drafters.ddtree import DDTreeDrafter, build
-from whiflash.drafters.spec import DrafterSpec
+from whiflash.drafters.ddtree import DDTreeDrafter
+from whiflash.drafters.dflash import load
 from whiflash.models.draft.target_parts import TargetParts
 from whiflash.testing.tap_rounds import PlainTarget
 
@@ -34,8 +34,8 @@ def make_drafter(target: PlainTarget, integrity: Callable) -> Callable[..., DDTr
     parts = TargetParts.of_model(target.model, 512)
 
     def make(nodes: int, layout: str = "z-lab") -> DDTreeDrafter:
-        spec = DrafterSpec("ddtree", LAYOUTS[layout], {"nodes": str(nodes)})
-        made: DDTreeDrafter = integrity(build(spec, GOLDEN / LAYOUTS[layout], parts))
+        block = load(GOLDEN / LAYOUTS[layout], parts)
+        made: DDTreeDrafter = integrity(DDTreeDrafter(block, nodes))
         return made
 
     return make
