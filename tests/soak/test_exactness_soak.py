@@ -12,6 +12,7 @@ import pytest
 
 from whiflash.target.load import load_target
 from whiflash.testing.toy import write_toy
+from whiflash.testing.toy_drafters import ToyDrafters
 from whiflash.testing.worlds import Tally, run_scenario
 
 STATE = Path(".bench/exactness_soak.json")
@@ -30,6 +31,7 @@ def load_tally() -> Tally:
         Counter(kept["covered"]),
         Counter({int(depth): n for depth, n in kept["rejected_at"].items()}),
         Counter(kept["arm_rounds"]),
+        Counter(kept["switched"]),
     )
 
 
@@ -49,9 +51,9 @@ def test_a_million_sequence_rounds_equal_the_plain_loop(
     """Goes on where the last run stopped; ends at the goal or when the minutes are over."""
     ends_s = time.monotonic() + 60 * float(pytestconfig.getoption("--soak-minutes"))
     loaded = load_target(str(write_toy(tmp_path / "toy")), dtype="float64")
-    tally = load_tally()
+    toys, tally = ToyDrafters(tmp_path / "drafters", loaded.target), load_tally()
     while tally.rounds < GOAL_ROUNDS and time.monotonic() < ends_s:
-        run_scenario(FIRST_SEED + tally.scenarios, loaded.target, loaded.tokenizer, tally)
+        run_scenario(FIRST_SEED + tally.scenarios, loaded.target, loaded.tokenizer, tally, toys)
         if tally.scenarios % 20 == 0:
             save_tally(tally)
             print(f"\r{tally.rounds} of {GOAL_ROUNDS} sequence-rounds", end="", flush=True)

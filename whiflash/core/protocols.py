@@ -206,7 +206,8 @@ class TapDrafter(Drafter, Protocol):
         """First position that is not absorbed yet; 0 for a sequence that is not open."""
 
     def crop(self, sequence_id: int, length: int) -> None:
-        """Only the first `length` tokens still hold: forget what depends on later ones."""
+        """Only the first `length` tokens still hold: forget what depends on later ones. Then
+        `absorbed` is at most `length`, wherever the drafter's window began."""
 
 
 class Policy(Protocol):

@@ -121,6 +121,7 @@ class EngineCore:
         admitted = self.admission.admit(self.running)
         for sequence in admitted:
             if sequence.draft_id != sequence.id and sequence.cache is not None:
+                self.counters.inherited_drafts += bool(self._tap_drafters)
                 for drafter in self._tap_drafters.values():
                     drafter.crop(sequence.draft_id, sequence.cache.length)
         return admitted
@@ -265,7 +266,9 @@ class EngineCore:
     def _close_drafts(self, sequence: Sequence) -> None:
         """What reads taps stays with the KV, as long as that is kept for reuse."""
         for name, drafter in self._drafters.items():
-            if name not in self._tap_drafters or sequence.cache is None:
+            if name not in self._tap_drafters:
+                drafter.close(sequence.id)
+            elif sequence.cache is None:
                 drafter.close(sequence.draft_id)
 
     def _drop_drafts(self, draft_id: int) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence as Rows
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from whiflash.core.rows import StepCost
+from whiflash.core.rows import NONE, StepCost
 from whiflash.engine.drafting import RowDraft
 from whiflash.engine.prefill import PrefillChunk
 
@@ -19,6 +19,9 @@ class Counters:
     rejected_at: by depth d, rounds in which a draft reached depth d and was rejected there.
     mixed_steps: forwards with an undrafted row, a row of one node and a row of more at once.
     mixed_prefill_steps: forwards with prefill rows beside drafted rows.
+    mixed_arm_steps: forwards with drafts of several arms.
+    inherited_drafts: turns that went on with what drafters held of the turn before.
+    switched: by "from>to", rounds whose arm is another than the sequence's last one's.
     constrained_rounds, mask_ms: rounds of answers with a grammar; time spent on their masks.
     """
 
@@ -31,11 +34,14 @@ class Counters:
     tree_rounds: int = 0
     mixed_steps: int = 0
     mixed_prefill_steps: int = 0
+    mixed_arm_steps: int = 0
     cancelled_mid_draft: int = 0
+    inherited_drafts: int = 0
     constrained_rounds: int = 0
     mask_ms: float = 0.0
     rejected_at: Counter[int] = field(default_factory=Counter)
     arm_rounds: Counter[str] = field(default_factory=Counter)
+    switched: Counter[str] = field(default_factory=Counter)
 
     def describe(self) -> dict[str, Any]:
         """JSON-able. (`dataclasses.asdict` breaks Counters: it rebuilds them from pairs.)"""
@@ -56,10 +62,18 @@ class Counters:
         sizes = {min(len(row.tree), 2) for row in rows}
         self.mixed_steps += sizes == {0, 1, 2}
         self.mixed_prefill_steps += bool(chunks) and bool(sizes - {0})
+        self.mixed_arm_steps += len({row.arm for row in rows} - {NONE}) > 1
         for row in rows:
+            self._note_arm(row)
             self.constrained_rounds += row.sequence.grammar is not None
             self.tree_rounds += not row.tree.is_chain
-            self.arm_rounds[row.arm] += 1
+
+    def _note_arm(self, row: RowDraft) -> None:
+        self.arm_rounds[row.arm] += 1
+        last = row.sequence.last_arm
+        if last is not None and last != row.arm:
+            self.switched[f"{last}>{row.arm}"] += 1
+        row.sequence.last_arm = row.arm
 
     def note_rejection(self, draft: RowDraft, accepted: int) -> None:
         """The verdict of one drafted row: where its path left the draft, if it did."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from collections.abc import Sequence as Rows
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -101,7 +101,7 @@ class Drafting:
             return False
         nodes, depth = self._limits.of(sequence)
         row.draft_row = DraftRow(
-            sequence.draft_id, sequence.request.namespace, sequence.ids, nodes, depth,
+            sequence.id, sequence.request.namespace, sequence.ids, nodes, depth,
             draft_sampling(sequence.request.params, sequence.sampler.key, sequence.num_generated),
         )  # fmt: skip
         if not sequence.is_draft_open:
@@ -114,8 +114,9 @@ class Drafting:
         for name in self._named(sequence):
             if not self.catch_ups.has_begun(name, sequence):
                 self._drafters[name].open(
-                    sequence.draft_id, sequence.request.namespace, prompt, prediction
-                )
+                    self.catch_ups.key(name, sequence), sequence.request.namespace, prompt,
+                    prediction,
+                )  # fmt: skip
         sequence.is_draft_open = True
 
     def _named(self, sequence: Sequence) -> tuple[str, ...]:
@@ -145,11 +146,16 @@ class Drafting:
         if not rows:
             return
         started = time.perf_counter()
-        asked = [row.draft_row for row in rows if row.draft_row is not None]
+        asked = [self._query(name, row) for row in rows]
         trees = self._drafters[name].propose(asked)
         for row, query, tree in zip(rows, asked, trees, strict=True):
             row.proposals[name] = self._in_grammar(row.sequence, self._admissible(tree, query))
         self.draft_ms[name] = self.draft_ms.get(name, 0.0) + 1e3 * (time.perf_counter() - started)
+
+    def _query(self, name: str, row: RowDraft) -> DraftRow:
+        assert row.draft_row is not None
+        key = self.catch_ups.key(name, row.sequence)
+        return replace(row.draft_row, sequence_id=key)
 
     def _admissible(self, tree: DraftTree, query: DraftRow) -> DraftTree:
         """Ids the target lacks and nodes over the limits are dropped and counted (llama.cpp
@@ -189,7 +195,7 @@ class Drafting:
             signals=sequence.signals,
             arms=(NONE, *arms),
             drafts=dict(row.proposals),
-            matched=max((self._drafters[a].matched(sequence.draft_id) for a in arms), default=0),
+            matched=max((self._drafters[a].matched(sequence.id) for a in arms), default=0),
             max_nodes=query.max_nodes,
             context_tokens=sequence.num_ids,
             backlog=self.catch_ups.backlogs(sequence, arms),

@@ -107,6 +107,8 @@ class GuardedTapDrafter(GuardedDrafter):
         return trees
 
     def crop(self, sequence_id: int, length: int) -> None:
+        if self.absorbed(sequence_id) == 0:
+            return  # it holds nothing: another arm may have been asked for by name
         before = self.num_failures
         self._try(lambda: self._taps.crop(sequence_id, length), None)
         if self.num_failures > before:

@@ -56,6 +56,7 @@ class Sequence:
         self.signals: Signals | None = None
         self.is_cancelled = False
         self.is_draft_open = False
+        self.last_arm: str | None = None
         self.usage = Usage(prompt_tokens=len(request.prompt_ids))
         self.logprobs: list[TokenLogprob] = []
         self.segments: list[Segment] = []

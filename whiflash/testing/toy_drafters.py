@@ -6,16 +6,50 @@ is what tests of exactness want: acceptance and rejection at every depth."""
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors.torch import save_file
 
+from whiflash.core.protocols import TapDrafter
+from whiflash.drafters.ddtree import DDTreeDrafter
+from whiflash.drafters.dflash import DFlashDrafter
+from whiflash.drafters.dflash import load as load_dflash
+from whiflash.drafters.eagle3 import Eagle3Options
+from whiflash.drafters.eagle3 import load as load_eagle3
+from whiflash.models.draft.target_parts import TargetParts
+from whiflash.target.target import LocalTarget
 from whiflash.testing.toy import CONTEXT_LIMIT, UNK_ID, VOCAB_SIZE, toy_config
 
+NEURAL = ("eagle3_chain", "eagle2", "talon", "dflash", "ddtree")
 _DRAFT_IDS = 40
 _BLOCK = 6
+_TREE_NODES = 12
+
+
+class ToyDrafters:
+    """Every kind of neural drafter for one toy target, which keeps their taps from now on."""
+
+    def __init__(self, folder: Path, target: LocalTarget) -> None:
+        self._eagle3, self._dflash = write_toy_eagle3(folder / "e"), write_toy_dflash(folder / "d")
+        self._target = TargetParts.of_model(target.runner.model, target.info.context_limit)
+        for name in ("eagle3_chain", "dflash"):
+            drafter = self.make(name)
+            target.keep_taps(drafter.weight_hash, drafter.boundaries, drafter.fuse)
+
+    def make(self, name: str) -> TapDrafter:
+        """A drafter that has seen nothing; `name` is one of NEURAL."""
+        if name == "dflash":
+            return DFlashDrafter(load_dflash(self._dflash, self._target))
+        if name == "ddtree":
+            return DDTreeDrafter(load_dflash(self._dflash, self._target), _TREE_NODES)
+        tree = name.removeprefix("eagle3_")
+        options = replace(Eagle3Options.of_tree(tree), boundaries=(1, 2))
+        if tree != "chain":
+            options = replace(options, nodes=_TREE_NODES, top_k=4)
+        return load_eagle3(self._eagle3, self._target, options)
 
 
 def write_toy_eagle3(folder: Path, seed: int = 0) -> Path:

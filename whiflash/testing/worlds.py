@@ -6,6 +6,7 @@ import random
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import permutations
 
 from whiflash.core.draft import DraftTree
 from whiflash.core.protocols import Drafter, Policy, Target, Tokenizer
@@ -26,6 +27,7 @@ from whiflash.testing.exactness import (
     run_planned,
 )
 from whiflash.testing.hostile import HostileDrafter
+from whiflash.testing.toy_drafters import NEURAL, ToyDrafters
 from whiflash.trajectories.index import TrajectoryIndexes
 from whiflash.trajectories.memory_log import MemoryLog
 
@@ -33,6 +35,29 @@ SCRIPTED = ("oracle", "oracle_tree", "half_true", "wrong", "random", "random_cha
 RETRIEVAL = "retrieval"
 NUM_REQUESTS = 8
 STOP_WORDS = ("e", "ab", "th", "q.", "zz")
+
+
+_ALL_SWITCHES = [
+    f"{a}>{b}" for a, b in permutations((NONE, RETRIEVAL, "autoregressive", "block"), 2)
+] + ["block>block", "autoregressive>autoregressive"]
+
+
+def _kinds_of_switches(switched: Counter[str]) -> Counter[str]:
+    """Switches between paradigms; scripted drafters are left out."""
+    found: Counter[str] = Counter()
+    for way, count in switched.items():
+        kinds = [_paradigm(arm) for arm in way.split(">")]
+        if None not in kinds:
+            found[f"{kinds[0]}>{kinds[1]}"] += count
+    return found
+
+
+def _paradigm(arm: str) -> str | None:
+    if arm in (NONE, RETRIEVAL):
+        return arm
+    if arm in NEURAL:
+        return "block" if arm in ("dflash", "ddtree") else "autoregressive"
+    return None
 
 
 class RandomPolicy:
@@ -97,6 +122,7 @@ class Tally:
     covered: Counter[str] = field(default_factory=Counter)
     rejected_at: Counter[int] = field(default_factory=Counter)
     arm_rounds: Counter[str] = field(default_factory=Counter)
+    switched: Counter[str] = field(default_factory=Counter)
 
     def add(self, core: EngineCore, num_choices: int) -> None:
         counters = core.counters
@@ -105,6 +131,7 @@ class Tally:
         self.rounds += counters.rounds
         self.rejected_at.update(counters.rejected_at)
         self.arm_rounds.update(counters.arm_rounds)
+        self.switched.update(_kinds_of_switches(counters.switched))
         self.covered.update(
             prefix_hits=core.admission.num_prefix_hits,
             trees=counters.tree_rounds,
@@ -113,6 +140,9 @@ class Tally:
             cancelled_mid_draft=counters.cancelled_mid_draft,
             invalid_nodes=core.drafting.num_invalid_nodes,
             drafter_failures=core.num_drafter_failures,
+            mixed_arms=counters.mixed_arm_steps,
+            window_starts=core.drafting.catch_ups.num_window_starts,
+            inherited_drafts=counters.inherited_drafts,
         )
 
     def require_coverage(self, max_depth: int) -> None:
@@ -120,8 +150,9 @@ class Tally:
         missing = [name for name, count in self.covered.items() if count == 0]
         missing += [f"rejection at depth {d}" for d in range(1, max_depth + 1)
                     if self.rejected_at[d] == 0]  # fmt: skip
-        missing += [f"rounds of {arm}" for arm in (NONE, RETRIEVAL, *SCRIPTED)
+        missing += [f"rounds of {arm}" for arm in (NONE, RETRIEVAL, *SCRIPTED, *NEURAL)
                     if self.arm_rounds[arm] == 0]  # fmt: skip
+        missing += [f"switch {way}" for way in _ALL_SWITCHES if self.switched[way] == 0]
         assert not missing, f"the scenarios never covered: {', '.join(missing)}"
 
     def lines(self) -> list[str]:
@@ -131,6 +162,7 @@ class Tally:
             ", ".join(f"{name} {count}" for name, count in sorted(self.covered.items())),
             "rejected at depth: "
             + ", ".join(f"{depth}: {count}" for depth, count in sorted(self.rejected_at.items())),
+            "switched: " + ", ".join(f"{way} {n}" for way, n in sorted(self.switched.items())),
             "rounds: " + ", ".join(f"{arm} {n}" for arm, n in sorted(self.arm_rounds.items())),
         ]
 
@@ -160,7 +192,9 @@ class Truth:
         return []
 
 
-def run_scenario(seed: int, target: Target, tokenizer: Tokenizer, tally: Tally) -> None:
+def run_scenario(
+    seed: int, target: Target, tokenizer: Tokenizer, tally: Tally, toys: ToyDrafters
+) -> None:
     """One random engine and its random requests; every text must equal the plain loop's."""
     rng = random.Random(seed)
     vocab = target.info.vocab_size
@@ -171,7 +205,7 @@ def run_scenario(seed: int, target: Target, tokenizer: Tokenizer, tally: Tally) 
     log = MemoryLog()
     indexes = TrajectoryIndexes(log, 8 << 20)
     try:
-        core = _random_core(rng, target, tokenizer, truth, planned, log, indexes)
+        core = _random_core(rng, target, tokenizer, truth, planned, log, indexes, toys)
         completions = run_planned(core, planned)
         compared = [
             require_same_text(plan, done, answers)
@@ -191,9 +225,16 @@ def _random_core(
     planned: list[Planned],
     log: MemoryLog,
     indexes: TrajectoryIndexes,
+    toys: ToyDrafters,
 ) -> EngineCore:
     drafters: dict[str, Drafter] = {RETRIEVAL: RetrievalDrafter(indexes)}
-    for name in rng.sample(SCRIPTED, rng.randint(1, 3)):
+    num_neural = rng.choice([0, 1, 2, 2])
+    for name in rng.sample(NEURAL, num_neural):
+        drafters[name] = toys.make(name)
+    scripted = rng.sample(SCRIPTED, rng.randint(1, 3 - num_neural))
+    if rng.random() < 0.4:
+        scripted[-1] = "half_true"  # deep rejections are rare without it
+    for name in scripted:
         drafters[name] = _scripted(name, rng, target, truth, planned)
     costs = CostModel(target.verify_curve)
     name = rng.choice(["random", "random", "goodput", "static"])

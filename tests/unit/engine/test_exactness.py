@@ -3,22 +3,27 @@ changes a text. vllm #41758, #54928; sglang #38009; llama.cpp #27117."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from whiflash.target.load import LoadedTarget
+from whiflash.testing.toy_drafters import ToyDrafters
 from whiflash.testing.worlds import Tally, run_scenario
 
 NUM_ROUNDS = 10_000
 MAX_SCENARIOS = 400
-MAX_DEPTH = 7
+MAX_DEPTH = 6
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_ten_thousand_sequence_rounds_equal_the_plain_loop(toy: LoadedTarget) -> None:
-    tally = Tally()
+def test_ten_thousand_sequence_rounds_equal_the_plain_loop(
+    toy: LoadedTarget, tmp_path: Path
+) -> None:
+    tally, toys = Tally(), ToyDrafters(tmp_path, toy.target)
     for seed in range(MAX_SCENARIOS):
-        run_scenario(seed, toy.target, toy.tokenizer, tally)
+        run_scenario(seed, toy.target, toy.tokenizer, tally, toys)
         if tally.rounds >= NUM_ROUNDS:
             break
     print("\n".join(tally.lines()))

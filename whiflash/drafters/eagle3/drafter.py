@@ -89,9 +89,12 @@ class Eagle3Drafter(NeuralDrafter[Eagle3State]):
 
     def _crop(self, held: Eagle3State, length: int) -> None:
         """The last position whose next token still holds is length - 2."""
-        if length <= held.cache.end:
-            held.cache.crop(length - 1)
-            held.last_fused, held.next_id = None, -1
+        if length > held.cache.end:
+            return
+        if length - 1 < held.cache.start:
+            held.cache = DraftCache(self._cache_shape, max(length - 1, 0))
+        held.cache.crop(length - 1)
+        held.last_fused, held.next_id = None, -1
 
     def _absorb(self, rows: Sequence[tuple[Eagle3State, CatchUp]]) -> None:
         counts = [len(row.token_ids) - 1 for _, row in rows]

@@ -254,3 +254,18 @@ def test_nan_logits_draft_nothing(feeder: Any) -> None:
         broken, whole = drafter.propose([source.row(n, ids, sampling) for n in (1, 2)])
         assert len(broken) == 0
         assert len(whole) > 0
+
+
+def test_a_cut_before_the_window_leaves_nothing_that_stands_behind_it(feeder: Any) -> None:
+    """A turn that shares only what lies before the drafter's window: it drafts again at once."""
+    source = feeder(TREES["chain"])
+    drafter, ids = source.drafter, random_ids(40)
+    open_at(drafter, 1)
+    drafter.absorb([source.catch_up(1, ids, start=20)])
+    drafter.crop(1, 12)
+    assert drafter.absorbed(1) < 12
+    other = [*ids[:12], *random_ids(9, seed=4)]  # its root is where the window began
+    drafter.absorb([source.catch_up(1, other)])
+    assert drafter.absorbed(1) == len(other) - 1
+    (tree,) = drafter.propose([source.row(1, other)])
+    assert len(tree) > 0
