@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Coroutine
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import uvicorn
+from pydantic_core import from_json
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from whiflash.engine.engine import Engine
 from whiflash.serving.auth import Authenticator
@@ -21,6 +24,7 @@ from whiflash.testing.toy import write_toy
 
 T = TypeVar("T")
 START_S, STOP_S = 60.0, 30.0
+MAX_RECEIVED = 1000
 
 TOY_TEMPLATE = """\
 {%- if tools %}tools:{% for tool in tools %} {{ tool.function.name }}{% endfor %}
@@ -39,9 +43,49 @@ def write_chat_toy(folder: Path) -> Path:
     return folder
 
 
+@dataclass(frozen=True, slots=True)
+class Received:
+    """A request that arrived; `body` is None where there was none, or no JSON object."""
+
+    path: str
+    body: dict[str, Any] | None
+
+
+class _Recorder:
+    """Writes down what arrives, up to MAX_RECEIVED requests."""
+
+    def __init__(self, app: ASGIApp, received: list[Received]) -> None:
+        self._app = app
+        self._received = received
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        body = bytearray()
+
+        async def receive_noted() -> Message:
+            message = await receive()
+            if message["type"] == "http.request" and not message.get("more_body"):
+                self._note(scope["path"], bytes(body + message.get("body", b"")))
+            elif message["type"] == "http.request":
+                body.extend(message.get("body", b""))
+            return message
+
+        await self._app(scope, receive_noted, send)
+
+    def _note(self, path: str, body: bytes) -> None:
+        if len(self._received) >= MAX_RECEIVED:
+            return
+        try:
+            value = from_json(body)
+        except ValueError:
+            value = None
+        self._received.append(Received(path, value if isinstance(value, dict) else None))
+
+
 class HttpServer:
     """Serves `engine` (not owned) while the context is open. `service` and `backend` may only be
-    used through `call`, on the server's own event loop."""
+    used through `call`, on the server's own event loop.
+
+    received: requests with a body, in the order of their arrival."""
 
     def __init__(
         self,
@@ -55,8 +99,14 @@ class HttpServer:
         self.backend.warm_up()
         self.service = GenerationService(self.backend, auth, service_limits)
         self.app = create_app(self.service, self.backend.tokenizer, http_limits)
+        self.received: list[Received] = []
         config = uvicorn.Config(
-            self.app, "127.0.0.1", 0, log_level="warning", lifespan="off", access_log=False
+            _Recorder(self.app, self.received),
+            "127.0.0.1",
+            0,
+            log_level="warning",
+            lifespan="off",
+            access_log=False,
         )
         self._server = uvicorn.Server(config)
         self._loop: asyncio.AbstractEventLoop | None = None
