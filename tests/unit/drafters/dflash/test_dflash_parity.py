@@ -12,6 +12,7 @@ from safetensors.torch import load_file
 
 from whiflash.core.rows import CatchUp, DraftRow
 from whiflash.drafters.dflash import DFlashDrafter
+from whiflash.sampling.acceptance import walk
 from whiflash.testing.tap_rounds import NAMESPACE, PlainTarget, TapRounds
 
 ROUNDS = [("A", 7), ("B", 2), ("C", 2), ("D", 2)]
@@ -157,3 +158,31 @@ def test_the_plain_target_gives_the_recorded_taps(
     output = target.forward(records["prompt_ids"].tolist())
     assert_close(output.taps(drafter.boundaries), records["prefill_taps"][0])
     assert_close(output.logits[-1], records["prefill_last_logits"][0, 0])
+
+
+def test_the_block_and_its_verification(
+    recorded: tuple[dict[str, torch.Tensor], int], target: PlainTarget, make_drafter: Callable
+) -> None:
+    """Block embeddings, positions, verify rows, taps and acceptance of every recorded round."""
+    records, count = recorded
+    replay = Replay(make_drafter(), records)
+    parts = replay.drafter.parts
+    for number in range(count):
+        root = len(replay.ids) - 1
+        block = [replay.ids[-1], *[parts.mask_token_id] * 7]
+        assert torch.equal(parts.embedding[block], replay.of(number, "noise_embedding")[0])
+        first = int(replay.of(number, "cache_len_before"))
+        assert replay.of(number, "position_ids")[0].tolist() == list(range(first, root + 8))
+        replay.absorb(number)
+        [tree] = replay.drafter.propose([replay.row])
+        output = target.forward(replay.ids, tree)
+        assert_close(output.logits[root:], replay.of(number, "verify_logits")[0])
+        assert_close(
+            output.taps(replay.drafter.boundaries)[root:], replay.of(number, "verify_taps")[0]
+        )
+        chosen = output.logits[root:].argmax(-1).tolist()
+        assert chosen == replay.of(number, "target_argmax").tolist()
+        outcome = walk(tree, lambda row, _, chosen=chosen: chosen[row])
+        assert outcome.accepted == int(replay.of(number, "accept_len"))
+        assert outcome.tokens[-1] == int(replay.of(number, "next_root"))
+        replay.accept(number)
