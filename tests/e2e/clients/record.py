@@ -17,6 +17,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import scenarios
 
 from whiflash import Engine
+from whiflash.chat.constraints.compiler import GrammarCompiler
 from whiflash.testing.http_server import HttpServer, Received
 
 FOLDER = Path(__file__).parents[2] / "data" / "openai_requests"
@@ -39,7 +40,8 @@ def distinct(requests: Sequence[Received]) -> list[dict[str, Any]]:
 def main() -> None:
     versions = {name: importlib.metadata.version(name) for name in PACKAGES}
     FOLDER.mkdir(parents=True, exist_ok=True)
-    with Engine(dtype="float32") as engine, HttpServer(engine, scenarios.MODEL) as server:
+    engine = Engine(dtype="float32", constraints=GrammarCompiler)
+    with engine, HttpServer(engine, scenarios.MODEL) as server:
         for name, run in {**scenarios.TOOL_LOOPS, **scenarios.OTHERS}.items():
             server.received.clear()
             scenarios.rooms.BOOKED.clear()

@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from whiflash import Engine
+from whiflash.chat.constraints.compiler import GrammarCompiler
 from whiflash.testing.http_server import HttpServer, write_chat_toy
 
 
@@ -19,7 +20,9 @@ def toy_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def engine(toy_folder: Path) -> Iterator[Engine]:
-    with Engine(model=str(toy_folder), memory="64MiB", max_batch=8) as opened:
+    with Engine(
+        model=str(toy_folder), memory="64MiB", max_batch=8, constraints=GrammarCompiler
+    ) as opened:
         yield opened
 
 
