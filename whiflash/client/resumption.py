@@ -55,7 +55,9 @@ class Resumption:
 
     @property
     def is_done(self) -> bool:
-        return sum(choice.is_ended for choice in self._choices.values()) == self._num_choices
+        return self._started is not None and self._num_choices == sum(
+            choice.is_ended for choice in self._choices.values()
+        )
 
     def request(self) -> pb.GenerateRequest:
         """For a new connection."""

@@ -55,10 +55,8 @@ class GrpcServer:
     async def start(self) -> None:
         """Binds and serves. Raises ConfigError if the address is taken."""
         limits, auth = self._limits, self._service.auth
-        server = grpc.aio.server(
-            options=_options(limits), maximum_concurrent_rpcs=limits.max_concurrent
-        )
-        adapter = GrpcAdapter(auth, limits.stall_limit_s)
+        server = grpc.aio.server(options=_options(limits))
+        adapter = GrpcAdapter(auth, limits.stall_limit_s, limits.max_concurrent)
         models = ModelServicer(self._service, limits.max_request_bytes)
         server.add_generic_rpc_handlers(
             (
@@ -114,6 +112,7 @@ def _options(limits: GrpcLimits) -> list[tuple[str, int]]:
     return [
         ("grpc.max_receive_message_length", limits.max_request_bytes),
         ("grpc.max_send_message_length", -1),
+        ("grpc.max_concurrent_streams", limits.max_concurrent),
         ("grpc.so_reuseport", 0),  # a second server on the port must fail, not share its calls
         ("grpc.keepalive_time_ms", 30_000),
         ("grpc.keepalive_timeout_ms", 10_000),
