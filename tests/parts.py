@@ -19,7 +19,15 @@ NO_TESTS = 5  # pytest's exit status when it collected or selected nothing
 PARTS: dict[str, tuple[str, ...]] = {
     "drafters and training": ("unit/drafters", "unit/training"),
     "store": ("unit/trajectories", "store"),
-    "server and clients": ("unit/serving", "unit/client", "unit/rpc", "rpc"),
+    "server and clients": (
+        "unit/api",
+        "unit/client",
+        "unit/rpc",
+        "unit/serving",
+        "rpc",
+        "server",
+        "e2e/clients",
+    ),
     "cluster": ("serve", "cluster"),
 }
 CORE = "core"  # all the rest, so that a new folder is never forgotten

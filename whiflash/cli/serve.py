@@ -87,7 +87,8 @@ def run_server(settings: EngineConfig, server: ServerConfig) -> None:
     from whiflash.serving.listen import bind, check_free
 
     configure_logs(server.log_level.upper())
-    disable_created_metrics()  # a second series per counter that nobody reads
+    # A second series per counter that nobody reads.
+    disable_created_metrics()  # type: ignore[no-untyped-call]
     auth, telemetry = _auth(server), _telemetry(server)
     check_free(server.host, server.grpc_port, "--grpc-port")
     with (

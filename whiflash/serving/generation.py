@@ -162,7 +162,7 @@ class GenerationService:
             flight.cancel(DrainingError("the server is shutting down; resume on another one"))
         if late:
             await asyncio.wait(late)
-        return not late
+        return not any(isinstance(flight.failure, DrainingError) for flight in open_flights)
 
     def _flight(self, call: GenerationCall, context: CallContext) -> Flight:
         require(context.caller, Scope.GENERATE)
