@@ -31,19 +31,6 @@ class CatchUps:
     def begin_step(self) -> None:
         self.spent = {}
 
-    def key(self, arm: str, sequence: Sequence) -> int:
-        """What the arm's drafter knows the sequence as: only what reads taps outlives a turn."""
-        return sequence.draft_id if arm in self._drafters else sequence.id
-
-    def has_begun(self, arm: str, sequence: Sequence) -> bool:
-        """Whether the arm already holds something of an earlier turn that goes on here."""
-        return arm in self._drafters and self._drafters[arm].absorbed(sequence.draft_id) > 0
-
-    def fits(self, arm: str, sequence: Sequence) -> bool:
-        """Whether the arm can still draft for a sequence of this length."""
-        drafter = self._drafters.get(arm)
-        return drafter is None or sequence.num_ids < drafter.context_limit
-
     def backlogs(self, sequence: Sequence, arms: Rows[str]) -> dict[str, int]:
         """Positions that each of `arms` would have to absorb now, by arm."""
         return {

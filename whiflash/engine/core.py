@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from whiflash.core.errors import EngineClosedError, WhiFlashError
 from whiflash.core.protocols import Drafter, Target, Tokenizer
 from whiflash.core.results import FinishReason
-from whiflash.core.rows import NONE, Outcome, StepCost
+from whiflash.core.rows import Outcome, StepCost
 from whiflash.engine.admission import Admission
+from whiflash.engine.arms import Arms
 from whiflash.engine.catch_up import CatchUps
 from whiflash.engine.counters import Counters
 from whiflash.engine.drafting import Drafting, DraftLimits, RowDraft
 from whiflash.engine.feedback import FeedbackBook
-from whiflash.engine.guard import GuardedTapDrafter, guarded
 from whiflash.engine.intake import Intake
 from whiflash.engine.prefill import PrefillChunk, plan_chunks
 from whiflash.engine.publish import Publisher
@@ -56,10 +56,7 @@ class EngineCore:
         limits: EngineLimits,
     ) -> None:
         self.target = target
-        self._drafters = {name: guarded(drafter) for name, drafter in drafters.items()}
-        self._tap_drafters = {
-            name: d for name, d in self._drafters.items() if isinstance(d, GuardedTapDrafter)
-        }
+        self.arms = Arms(drafters)
         self._router = router
         self._publisher = publisher
         self._limits = limits
@@ -67,13 +64,13 @@ class EngineCore:
         self.intake = Intake(info, tokenizer, tuple(drafters))
         self.admission = Admission(
             target, limits.memory_bytes, limits.max_batch, limits.max_queue,
-            limits.max_draft_nodes, self._drop_drafts,
+            limits.max_draft_nodes, self.arms.drop,
         )  # fmt: skip
         depth_limit = DraftLimits(
             limits.max_draft_nodes, limits.max_draft_depth, info.context_limit
         )
-        catch_ups = CatchUps(self._tap_drafters, limits.draft_window)
-        self.drafting = Drafting(self._drafters, router, catch_ups, depth_limit, info.vocab_size)
+        catch_ups = CatchUps(self.arms.tap_drafters, limits.draft_window)
+        self.drafting = Drafting(self.arms, router, catch_ups, depth_limit, info.vocab_size)
         self.feedback = FeedbackBook()
         self.counters = Counters()
         self.running: list[Sequence] = []
@@ -85,11 +82,6 @@ class EngineCore:
         created = self.intake.sequences(ticket)
         self.admission.waiting.extend(created)
         return created
-
-    @property
-    def num_drafter_failures(self) -> int:
-        """Calls in which a drafter raised or handed over nonsense."""
-        return sum(drafter.num_failures for drafter in self._drafters.values())
 
     @property
     def has_work(self) -> bool:
@@ -109,7 +101,7 @@ class EngineCore:
         if not rows and not chunks:
             return True
         forward = VerifyForward(self.target, rows, chunks)
-        verdicts = self._judge_all(forward, rows, chunks)
+        verdicts = forward.judge_all(rows, chunks)
         self._commit_prefill(chunks)
         emitted = self._apply(forward, rows, verdicts)
         self._account(forward, rows, chunks, emitted, started)
@@ -117,13 +109,8 @@ class EngineCore:
         return True
 
     def _admit(self) -> list[Sequence]:
-        """What drafters hold of an earlier turn is cut to the prefix that is taken over."""
         admitted = self.admission.admit(self.running)
-        for sequence in admitted:
-            if sequence.draft_id != sequence.id and sequence.cache is not None:
-                self.counters.inherited_drafts += bool(self._tap_drafters)
-                for drafter in self._tap_drafters.values():
-                    drafter.crop(sequence.draft_id, sequence.cache.length)
+        self.counters.inherited_drafts += sum(self.arms.adopt(s) for s in admitted)
         return admitted
 
     def _drop_ended(self) -> None:
@@ -152,20 +139,6 @@ class EngineCore:
             [chunk for chunk in chunks if not chunk.sequence.is_finished],
         )
 
-    def _judge_all(
-        self, forward: VerifyForward, rows: list[RowDraft], chunks: list[PrefillChunk]
-    ) -> list[Verdict]:
-        verdicts: list[Verdict] = []
-        first_row = 0
-        for row in rows:
-            verdicts.append(forward.judge(row, first_row))
-            first_row += 1 + len(row.tree)
-        for chunk in chunks:
-            if chunk.is_last:
-                verdicts.append(forward.judge_prefill(chunk.sequence, first_row))
-                first_row += 1
-        return verdicts
-
     def _commit_prefill(self, chunks: list[PrefillChunk]) -> None:
         for chunk in chunks:
             sequence = chunk.sequence
@@ -182,16 +155,14 @@ class EngineCore:
         """Commits and emits what each verdict says; tokens emitted per verdict."""
         drafts = {row.sequence.id: row for row in rows}
         emitted = [self._apply_one(drafts.get(v.sequence.id), v) for v in verdicts]
-        alive = [v for v in verdicts if not v.sequence.is_finished and self._may_draft(v.sequence)]
+        alive = [
+            v for v in verdicts if not v.sequence.is_finished and self.arms.may_draft(v.sequence)
+        ]
         for verdict, signals in zip(
             alive, forward.signals([v.last_row for v in alive]), strict=True
         ):
             verdict.sequence.signals = signals
         return emitted
-
-    def _may_draft(self, sequence: Sequence) -> bool:
-        """Signals are only computed for rows that have a choice to make."""
-        return bool(self._drafters) and sequence.request.drafter != NONE
 
     def _apply_one(self, draft: RowDraft | None, verdict: Verdict) -> int:
         sequence = verdict.sequence
@@ -249,31 +220,19 @@ class EngineCore:
 
     def _learn(self, sequence: Sequence) -> None:
         for arm, feedback in self.feedback.settle(sequence).items():
-            self._drafters[arm].learn(feedback)
+            self.arms.drafters[arm].learn(feedback)
 
     def _finish(self, sequence: Sequence, reason: FinishReason) -> None:
         sequence.state = State.FINISHED
         sequence.finish_reason = reason
         self._learn(sequence)
         self.feedback.forget(sequence.id)
-        self._close_drafts(sequence)
+        self.arms.finish(sequence)
         self._router.forget(sequence.id)
         if sequence.cache is not None and reason is FinishReason.ERROR:
             sequence.cache.truncate(0)
         self.admission.retire(sequence)
         self._publisher.finish(sequence)
-
-    def _close_drafts(self, sequence: Sequence) -> None:
-        """What reads taps stays with the KV, as long as that is kept for reuse."""
-        for name, drafter in self._drafters.items():
-            if name not in self._tap_drafters:
-                drafter.close(sequence.id)
-            elif sequence.cache is None:
-                drafter.close(sequence.draft_id)
-
-    def _drop_drafts(self, draft_id: int) -> None:
-        for drafter in self._tap_drafters.values():
-            drafter.close(draft_id)
 
     def close(self, error: WhiFlashError | None = None) -> None:
         """Ends everything: open requests fail with `error` (default EngineClosedError)."""
@@ -290,8 +249,7 @@ class EngineCore:
         for sequence in [*self.running, *self.admission.waiting]:
             sequence.check_integrity()
         self.admission.check_integrity(self.running)
-        for drafter in self._drafters.values():
-            drafter.check_integrity()
+        self.arms.check_integrity()
         if not self.has_work:
             assert len(self.feedback) == 0, "proposals outlived their sequences"
 

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from collections.abc import Sequence as Rows
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from whiflash.core.draft import DraftTree
-from whiflash.core.protocols import Drafter
 from whiflash.core.rows import NONE, Choice, DraftRow, RouteRow
 from whiflash.drafters.scores import draft_sampling
+from whiflash.engine.arms import Arms
 from whiflash.engine.catch_up import CatchUps
 from whiflash.engine.sequence import Sequence
 from whiflash.routing.router import Router
@@ -67,13 +66,14 @@ class Drafting:
 
     def __init__(
         self,
-        drafters: Mapping[str, Drafter],
+        arms: Arms,
         router: Router,
         catch_ups: CatchUps,
         limits: DraftLimits,
         vocab_size: int,
     ) -> None:
-        self._drafters = drafters
+        self._arms = arms
+        self._drafters = arms.drafters
         self.catch_ups = catch_ups
         self._router = router
         self._limits = limits
@@ -97,7 +97,7 @@ class Drafting:
 
     def _prepare(self, row: RowDraft) -> bool:
         sequence = row.sequence
-        if sequence.request.drafter == NONE or not self._drafters:
+        if not self._arms.may_draft(sequence):
             return False
         nodes, depth = self._limits.of(sequence)
         row.draft_row = DraftRow(
@@ -111,26 +111,18 @@ class Drafting:
     def _open(self, sequence: Sequence) -> None:
         prompt = sequence.ids[: sequence.num_prompt]  # the answer follows in row.context
         prediction = np.asarray(sequence.request.prediction_ids, np.int32)
-        for name in self._named(sequence):
-            if not self.catch_ups.has_begun(name, sequence):
+        for name in self._arms.named(sequence):
+            if not self._arms.has_begun(name, sequence):
                 self._drafters[name].open(
-                    self.catch_ups.key(name, sequence), sequence.request.namespace, prompt,
+                    self._arms.key(name, sequence), sequence.request.namespace, prompt,
                     prediction,
                 )  # fmt: skip
         sequence.is_draft_open = True
 
-    def _named(self, sequence: Sequence) -> tuple[str, ...]:
-        pinned = sequence.request.drafter
-        return tuple(self._drafters) if pinned is None else (pinned,)
-
-    def _arms_of(self, sequence: Sequence) -> tuple[str, ...]:
-        """A row that outgrew a drafter's context falls to the other arms."""
-        return tuple(name for name in self._named(sequence) if self.catch_ups.fits(name, sequence))
-
     def _propose_free(self, rows: list[RowDraft]) -> None:
         for name, drafter in self._drafters.items():
             if drafter.is_free:
-                self._propose(name, [r for r in rows if name in self._arms_of(r.sequence)])
+                self._propose(name, [r for r in rows if name in self._arms.eligible(r.sequence)])
 
     def _propose_chosen(self, rows: list[RowDraft]) -> None:
         for name in self._drafters:
@@ -154,7 +146,7 @@ class Drafting:
 
     def _query(self, name: str, row: RowDraft) -> DraftRow:
         assert row.draft_row is not None
-        key = self.catch_ups.key(name, row.sequence)
+        key = self._arms.key(name, row.sequence)
         return replace(row.draft_row, sequence_id=key)
 
     def _admissible(self, tree: DraftTree, query: DraftRow) -> DraftTree:
@@ -188,7 +180,7 @@ class Drafting:
         sequence, query = row.sequence, row.draft_row
         assert query is not None
         assert sequence.signals is not None
-        arms = self._arms_of(sequence)
+        arms = self._arms.eligible(sequence)
         return RouteRow(
             sequence_id=sequence.id,
             namespace=sequence.request.namespace,

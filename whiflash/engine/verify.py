@@ -59,6 +59,19 @@ class VerifyForward:
         self._greedy_ids = _greedy_or_none(self._logits) if has_greedy else None
         self.verify_ms = 1e3 * (time.perf_counter() - started) - self.mask_ms
 
+    def judge_all(self, rows: Rows[RowDraft], chunks: Rows[PrefillChunk]) -> list[Verdict]:
+        """Verdicts of all decoding rows, then of the chunks that end a prompt, in order."""
+        verdicts: list[Verdict] = []
+        first_row = 0
+        for row in rows:
+            verdicts.append(self.judge(row, first_row))
+            first_row += 1 + len(row.tree)
+        for chunk in chunks:
+            if chunk.is_last:
+                verdicts.append(self.judge_prefill(chunk.sequence, first_row))
+                first_row += 1
+        return verdicts
+
     def judge(self, row: RowDraft, first_row: int) -> Verdict:
         """`first_row`: where this sequence's rows begin in the logits."""
         return self._judge(row.sequence, row.tree, first_row)

@@ -105,14 +105,15 @@ def write_toy_dflash(folder: Path, seed: int = 0) -> Path:
 
 def _sizes() -> tuple[int, int, int]:
     config = toy_config()
-    return config.hidden_size, config.num_attention_heads, config.head_dim
+    width = config.hidden_size // config.num_attention_heads
+    return config.hidden_size, config.num_attention_heads, width
 
 
 def _layer(
     name: str, hidden: int, heads: int, width: int, inputs: int
 ) -> dict[str, tuple[int, ...]]:
-    keys = toy_config().num_key_value_heads * width
-    inner = toy_config().intermediate_size
+    config = toy_config()
+    keys, inner = (config.num_key_value_heads or heads) * width, config.intermediate_size
     return {
         f"{name}.input_layernorm.weight": (hidden,),
         f"{name}.post_attention_layernorm.weight": (hidden,),

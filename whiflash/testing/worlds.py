@@ -139,7 +139,7 @@ class Tally:
             mixed_prefill=counters.mixed_prefill_steps,
             cancelled_mid_draft=counters.cancelled_mid_draft,
             invalid_nodes=core.drafting.num_invalid_nodes,
-            drafter_failures=core.num_drafter_failures,
+            drafter_failures=core.arms.num_failures,
             mixed_arms=counters.mixed_arm_steps,
             window_starts=core.drafting.catch_ups.num_window_starts,
             inherited_drafts=counters.inherited_drafts,
