@@ -12,7 +12,7 @@ from whiflash.chat.constraints.keywords import (
     check_count,
     check_number,
 )
-from whiflash.chat.constraints.patterns import length_rule, pattern_rule
+from whiflash.chat.constraints.patterns import StringRule, length_rule, pattern_rule
 
 _SAFE_INTEGER = 2**53
 
@@ -41,8 +41,8 @@ def implied_types(schema: Schema, where: str) -> list[str]:
     return kinds
 
 
-def string_rule(schema: Schema, where: str) -> str | None:
-    """A grammar rule for what stands between the quotes; None where the library knows one."""
+def string_rule(schema: Schema, where: str) -> StringRule | None:
+    """Ours where a length or a pattern is asked for; None where the library's own will do."""
     lengths = check_count(schema, where, "minLength", "maxLength")
     pattern = schema.get("pattern")
     if pattern is not None:

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 _NO_ROW = -1
 
+MAX_MASK_SECONDS = 1.0
+"""Of one tree: a grammar that costs more holds up everybody in the batch."""
+
 
 class CompiledGrammar:
     """`core.protocols.CompiledConstraint`. num_bytes: memory held, about."""
@@ -57,10 +60,14 @@ class GrammarState:
         words = np.zeros((len(tree) + 1, num_words(self._vocab_size)), np.int32)
         if not len(tree):
             self._matcher.fill_next_token_bitmask(words, 0)
-        else:
-            first_child, next_sibling = _links(tree)
-            tokens = np.concatenate([np.zeros(1, np.int64), tree.tokens])
-            self._matcher.traverse_draft_tree(first_child, next_sibling, tokens, words)
+            return TokenMasks(words, self._vocab_size)
+        first_child, next_sibling = _links(tree)
+        tokens = np.concatenate([np.zeros(1, np.int64), tree.tokens])
+        is_whole = self._matcher.traverse_draft_tree(
+            first_child, next_sibling, tokens, words, MAX_MASK_SECONDS
+        )
+        if not is_whole:
+            raise RuntimeError(f"masks took more than {MAX_MASK_SECONDS:g} s; simplify the schema")
         return TokenMasks(words, self._vocab_size)
 
 
