@@ -5,30 +5,33 @@ from __future__ import annotations
 import re
 
 _NAME = (
-    r"(?:pass(?:word|wd|phrase)?|pwd|secret|credentials?|auth(?:orization)?|bearer"
-    r"|(?:access|auth|api|refresh|id|session|client|private|secret|encryption|signing)"
-    r"[-_ ]?(?:key|token|secret)(?:[-_ ]?id)?|token|apikey|cookie|otp|pin|cvv|ssn)"
+    r"(?:pass(?:word|wd|phrase)|secret|credentials?|authorization|token|cookie|apikey"
+    r"|(?:access|api|auth|client|encryption|private|refresh|secret|session|signing)[-_ ]?key"
+    r"|(?<![A-Za-z])(?:pass|pwd|auth|otp|pin|cvv|ssn))(?:[-_]?id)?"
 )
-# Group 1, where there is one, is the secret; else the whole match is.
+_GAP = r"\s{0,8}"
+# Group `secret` is hidden. Every repetition is bounded or cannot be entered twice: what a model
+# writes must not be able to keep the search busy.
 _PATTERNS = (
-    # "password": "...", also with escaped quotes inside a JSON text, and names like db_password
-    rf"""[\w.-]*{_NAME}\\?["']\s*:\s*(\\*["'])(?P<secret>(?:\\.|(?!\1)[^\n]){{3,}}?)\1""",
-    # PASSWORD=..., password: ..., --api-key ..., --token=...
-    rf"""(?<![A-Za-z])[\w.-]*{_NAME}["']?\s*(?:=>|:=|[=:])\s*(?!["'\\\s]*[{{\[(])"""
-    r"""["']?(?P<secret>[^\s"'\\,;&)}\]]{3,})""",
-    rf"""--?[\w-]*{_NAME}(?:\s+|=)["']?(?P<secret>[^\s"'\\-][^\s"'\\]{{2,}})""",
-    r"""\b(?:Bearer|Basic|Token)\s+(?P<secret>[A-Za-z0-9._~+/=-]{8,})""",
+    # "password": "...", and the same within a JSON text in a JSON text; the end may be cut off
+    rf"""{_NAME}["']{_GAP}:{_GAP}(["'])(?P<secret>(?:\\.|(?!\1)[^\\\n]){{3,4096}}+)""",
+    rf"""{_NAME}\\{{1,8}}["']{_GAP}:{_GAP}\\{{1,8}}["'](?P<secret>(?:(?!\\{{1,8}}["'])[^\n]){{3,4096}}+)""",
+    # PASSWORD=..., password: ..., secret := ...
+    rf"""{_NAME}["']?{_GAP}(?:=>|:=|[=:]){_GAP}["']?(?P<secret>[^\s"'\\,;&(){{}}\[\]]{{3,}})""",
+    # --api-key ..., --token=..., -pass ...
+    rf"""(?<![\w-])--?[\w-]{{0,40}}?{_NAME}[\s=]{_GAP}["']?(?P<secret>[^\s"'\\-][^\s"'\\]{{2,}})""",
+    r"""\b(?:Bearer|Basic|Token)\s{1,8}(?=[A-Za-z._~+/-]{0,256}[0-9=])(?P<secret>[\w.~+/=-]{8,})""",
     # the password of a URL, and that of curl -u
     r"""\b[a-z][a-z0-9+.-]{1,20}://[^\s/:@"']{0,128}:(?P<secret>[^\s/@"']{1,256})@""",
-    r"""\bcurl\b[^\n]{0,400}?\s-u\s*["']?[^\s:"']+:(?P<secret>[^\s"']+)""",
+    r"""\bcurl\b[^\n]{0,400}?\s-u\s{0,8}["']?[^\s:"']{1,128}:(?P<secret>[^\s"']{1,256})""",
     # keys that say themselves what they are
     r"""\b(?P<secret>(?:AKIA|ASIA|AGPA|AIDA|AROA)[A-Z0-9]{16})\b""",
     r"""\b(?P<secret>(?:gh[pousr]|github_pat|glpat|glptt|npm|pypi|hf|dop_v1|shpat|xox[abeoprs])"""
-    r"""[-_][A-Za-z0-9_-]{10,})""",
-    r"""\b(?P<secret>(?:sk|pk|rk|whsec)[-_][A-Za-z0-9_-]{16,})""",
-    r"""\b(?P<secret>(?:AIza[A-Za-z0-9_-]{30,}|ya29\.[A-Za-z0-9_-]{20,}|SG\.[\w-]{16,}\.[\w-]{16,}))""",
-    r"""\b(?P<secret>eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*)?)""",
-    r"""(?P<secret>-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z))""",
+    r"""[-_][\w-]{10,})""",
+    r"""\b(?P<secret>(?:sk|pk|rk|whsec)[-_][\w-]{16,})""",
+    r"""\b(?P<secret>AIza[\w-]{30,}|ya29\.[\w-]{20,}|SG\.[\w-]{16,64}+\.[\w-]{16,})""",
+    r"""\b(?P<secret>eyJ[\w-]{8,2048}+\.eyJ[\w-]{8,}(?:\.[\w-]*)?)""",
+    r"""(?P<secret>-----BEGIN [A-Z ]{0,40}PRIVATE KEY--.*?(?:--END [A-Z ]{0,40}KEY-----|\Z))""",
 )  # fmt: skip
 _COMPILED = tuple(re.compile(pattern, re.IGNORECASE | re.DOTALL) for pattern in _PATTERNS)
 _CARD = re.compile(r"(?<![\w.-])\d(?:[ -]?\d){12,18}(?![\w.-])")
