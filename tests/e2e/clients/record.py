@@ -44,7 +44,7 @@ def main() -> None:
     with engine, HttpServer(engine, scenarios.MODEL) as server:
         for name, run in {**scenarios.TOOL_LOOPS, **scenarios.OTHERS}.items():
             server.received.clear()
-            scenarios.rooms.BOOKED.clear()
+            scenarios.reset()
             run(f"{server.url}/v1", lambda: None)
             record = {"versions": versions, "requests": distinct(server.received)}
             text = json.dumps(record, indent=1, ensure_ascii=False)

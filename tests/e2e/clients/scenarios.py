@@ -295,13 +295,19 @@ def langchain_structured(url: str, end_turn: EndTurn) -> None:
         end_turn()
 
 
+def reset() -> None:
+    """The rooms as they were at first."""
+    rooms.BOOKED.clear()
+    rooms.BOOKED["Thursday", "14:30", "Blue"] = "press call"
+
+
 def check_answer(question: str, answer: str | None) -> None:
     """The tool really ran, and the model says what it did."""
     room, day = question.split()[2], question.split()[4]
     assert answer is not None
     assert room in answer
     assert day in answer
-    assert any(slot[0] == day and slot[2] == room for slot in rooms.BOOKED)
+    assert any(day in slot[0] and room in slot[2] for slot in rooms.BOOKED)
 
 
 TOOL_LOOPS: dict[str, Scenario] = {

@@ -6,7 +6,6 @@ import json
 from typing import Any
 
 import httpx
-import jsonschema
 import pytest
 
 PATH = "/v1/chat/completions"
@@ -23,6 +22,12 @@ TOOLS = [
 ]
 BASE: dict[str, Any] = {"model": "toy", "messages": [USER], "max_tokens": 200}
 NAMED = {"type": "function", "function": {"name": "get"}}
+
+
+def check_value(value: dict[str, Any]) -> None:
+    assert value.keys() == {"on", "size"}
+    assert isinstance(value["on"], bool)
+    assert value["size"] in ("s", "m")
 
 
 def whole(http: httpx.Client, **fields: Any) -> dict[str, Any]:
@@ -47,7 +52,7 @@ def test_forced_calls_are_calls_streamed_and_whole(
     assert answer["finish_reason"] == "tool_calls"
     (call,) = answer["message"]["tool_calls"]
     assert call["function"]["name"] in (("get",) if choice is NAMED else ("set", "get"))
-    jsonschema.validate(json.loads(call["function"]["arguments"]), PARAMETERS)
+    check_value(json.loads(call["function"]["arguments"]))
     pieces = [
         delta["tool_calls"][0]
         for part in streamed(http, **fields)
@@ -83,7 +88,7 @@ def test_response_formats_hold(http: httpx.Client, wanted: dict[str, Any]) -> No
         value = json.loads(answer["message"]["content"])
         assert isinstance(value, dict)
         if wanted["type"] == "json_schema":
-            jsonschema.validate(value, PARAMETERS)
+            check_value(value)
 
 
 @pytest.mark.parametrize(
