@@ -9,7 +9,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 
-from whiflash.core.errors import DrainingError, NotFoundError
+from whiflash.core.errors import DrainingError, NotFoundError, WhiFlashError
 from whiflash.obs.engine_metrics import EngineCollector, EngineState
 from whiflash.serving.auth import Authenticator, require
 from whiflash.serving.backend import Backend, Load, ServedModel
@@ -112,7 +112,11 @@ class GenerationService:
         cancelling the task that reads it, cancels the call. Raises WhiFlashError; the table in
         serving/errors.py has the status of each.
         """
-        flight = self._flight(call, context)
+        try:
+            flight = self._flight(call, context)
+        except WhiFlashError as error:
+            self.telemetry.begin(context).end(error)
+            raise
         async with aclosing(flight.listen(context.deadline_s, self._limits.queued_s)) as events:
             async for event in events:
                 yield event
