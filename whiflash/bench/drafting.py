@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from whiflash.bench.prompts import KINDS, BenchPrompt
 from whiflash.bench.repetition import copied_share, repeated_share
@@ -132,11 +132,29 @@ def _row(kind: str, totals: KindTotals) -> dict[str, Any]:
     }
 
 
-def accepted_length(usages: Sequence[Usage]) -> float:
-    """Tokens per round over all arms, plain rounds included, rounds that end a turn left out."""
+class _ArmRounds(Protocol):
+    rounds: int
+    emitted: int
+
+
+class _Rounds(Protocol):
+    """The engine's usage, or the message that the API makes of it."""
+
+    @property
+    def arms(self) -> Mapping[str, _ArmRounds]: ...
+
+
+def rounds_and_emitted(usages: Sequence[_Rounds]) -> tuple[int, int]:
+    """Rounds over all arms, plain ones included, and their tokens; rounds that end a turn are
+    left out."""
     arms = [arm for usage in usages for arm in usage.arms.values()]
-    rounds = sum(arm.rounds for arm in arms)
-    return sum(arm.emitted for arm in arms) / rounds if rounds else 0.0
+    return sum(arm.rounds for arm in arms), sum(arm.emitted for arm in arms)
+
+
+def accepted_length(usages: Sequence[Usage]) -> float:
+    """Tokens per round."""
+    rounds, emitted = rounds_and_emitted(usages)
+    return emitted / rounds if rounds else 0.0
 
 
 def _arm_rounds(usages: Sequence[Usage]) -> dict[str, int]:

@@ -12,7 +12,10 @@ from typing import Any, Final
 from whiflash.bench.provenance import collect
 from whiflash.core.errors import ConfigError
 
-SUITES: Final[dict[str, str]] = {"core": "whiflash.bench.core_suite"}
+SUITES: Final[dict[str, str]] = {
+    "core": "whiflash.bench.core_suite",
+    "server": "whiflash.bench.server_suite",
+}
 """Name -> module with `run(options) -> SuiteResult`."""
 
 
