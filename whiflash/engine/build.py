@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from whiflash.config import EngineConfig
-from whiflash.core.errors import ConfigError
 from whiflash.core.protocols import Drafter, TapDrafter, Target
 from whiflash.drafters.registry import DrafterParts, make_drafters, parse_specs
 from whiflash.engine.core import EngineCore, EngineLimits
@@ -17,8 +16,9 @@ from whiflash.models.sources import resolve_drafter
 from whiflash.models.tokenizer import HFTokenizer
 from whiflash.obs.round_log import RoundLog
 from whiflash.routing.costs import CostModel
-from whiflash.routing.policies.registry import POLICIES, make_policy
+from whiflash.routing.policies.registry import check_policy, policy_of
 from whiflash.routing.router import Router
+from whiflash.routing.setting import PolicySetting, check_setting
 from whiflash.target.load import LoadedTarget, load_target
 from whiflash.target.memory import available_bytes
 from whiflash.trajectories.index import TrajectoryIndexes
@@ -55,7 +55,7 @@ def build_parts(config: EngineConfig) -> EngineParts:
     Raises ConfigError, ModelError or UnsupportedModelError.
     """
     specs = parse_specs(config.arms)
-    _check_policy(config)
+    check_policy(config.policy)
     loaded = load_target(
         config.model,
         dtype=config.dtype,
@@ -71,7 +71,11 @@ def build_parts(config: EngineConfig) -> EngineParts:
         if isinstance(drafter, TapDrafter):
             loaded.target.keep_taps(drafter.weight_hash, drafter.boundaries, drafter.fuse)
     costs = CostModel(loaded.target.verify_curve)
-    router = Router(make_policy(config.policy, costs), costs, plain_share=config.plain_share)
+    policy = policy_of(config.policy, costs)
+    info = loaded.target.info
+    setting = PolicySetting(tuple(drafters), info.hidden_size, info.fingerprint)
+    check_setting(policy, setting)
+    router = Router(policy, costs, plain_share=config.plain_share)
     limits = EngineLimits(
         memory_bytes=memory_bytes - index_bytes,
         max_batch=config.max_batch,
@@ -82,7 +86,8 @@ def build_parts(config: EngineConfig) -> EngineParts:
         draft_window=config.draft_window,
     )
     rounds = RoundLog(config.round_log) if config.round_log is not None else None
-    publisher = Publisher(loaded.target.info.fingerprint, log if drafters else None, rounds)
+    publisher = Publisher(info.fingerprint, log if drafters else None, rounds)
+    publisher.begin_log(loaded.target.verify_curve, drafters)
     core = EngineCore(loaded.target, loaded.tokenizer, drafters, router, publisher, limits)
     return EngineParts(
         config, loaded.path, loaded.target, loaded.tokenizer, drafters, router, limits, core,
@@ -96,11 +101,3 @@ def _drafter_parts(loaded: LoadedTarget, indexes: TrajectoryIndexes) -> DrafterP
         loaded.target.runner.model, info.context_limit, loaded.tokenizer.fingerprint
     )
     return DrafterParts(indexes, target, resolve_drafter)
-
-
-def _check_policy(config: EngineConfig) -> None:
-    """Before any weight is read."""
-    if config.policy not in POLICIES:
-        raise ConfigError(
-            f"unknown policy {config.policy!r}; use one of: {', '.join(sorted(POLICIES))}"
-        )

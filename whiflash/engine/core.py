@@ -59,6 +59,7 @@ class EngineCore:
         self.arms = Arms(drafters)
         self._router = router
         self._publisher = publisher
+        self._needs = router.needs | publisher.needs
         self._limits = limits
         info = target.info
         self.intake = Intake(info, tokenizer, tuple(drafters))
@@ -158,9 +159,8 @@ class EngineCore:
         alive = [
             v for v in verdicts if not v.sequence.is_finished and self.arms.may_draft(v.sequence)
         ]
-        for verdict, signals in zip(
-            alive, forward.signals([v.last_row for v in alive]), strict=True
-        ):
+        trees = {row.sequence.id: row.tree for row in rows}
+        for verdict, signals in zip(alive, forward.signals(alive, trees, self._needs), strict=True):
             verdict.sequence.signals = signals
         return emitted
 
@@ -221,6 +221,7 @@ class EngineCore:
     def _learn(self, sequence: Sequence) -> None:
         for arm, feedback in self.feedback.settle(sequence).items():
             self.arms.drafters[arm].learn(feedback)
+            self._publisher.log_settled(sequence, arm, feedback)
 
     def _finish(self, sequence: Sequence, reason: FinishReason) -> None:
         sequence.state = State.FINISHED

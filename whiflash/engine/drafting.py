@@ -131,6 +131,14 @@ class Drafting:
             )
         for row in rows:
             row.tree = row.proposals.get(row.choice.arm, _EMPTY)
+        if self._router.drafts_all:
+            self._propose_rest([row for row in rows if not row.is_pinned])
+
+    def _propose_rest(self, rows: list[RowDraft]) -> None:
+        """Proposals that nobody will verify: the text scores them (FeedbackBook), for the log."""
+        for name in self._drafters:
+            asked = [row for row in rows if name not in row.proposals]
+            self._propose(name, [r for r in asked if name in self._arms.eligible(r.sequence)])
 
     def _propose(self, name: str, rows: list[RowDraft]) -> None:
         caught_up = self.catch_ups.run(name, [row.sequence for row in rows])

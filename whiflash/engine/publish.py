@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import secrets
 import time
+from collections.abc import Mapping
 from collections.abc import Sequence as Rows
 
+from whiflash.core.costs import CostCurve
+from whiflash.core.protocols import Drafter
 from whiflash.core.results import Completion, Delta, FinishReason, Segment
-from whiflash.core.rows import NONE, StepCost
+from whiflash.core.rows import NONE, Feedback, StepCost
+from whiflash.core.signals import SignalNeeds
 from whiflash.core.usage import ArmUsage
 from whiflash.engine.drafting import RowDraft
+from whiflash.engine.round_records import LOOKBACK, round_record, run_record, settled_record
 from whiflash.engine.sequence import Sequence
 from whiflash.engine.verify import Verdict
 from whiflash.obs.round_log import RoundLog
@@ -26,6 +32,18 @@ class Publisher:
         self._model_label = model_label
         self._trajectories = trajectories
         self._rounds = rounds
+        self._num_steps = 0
+
+    @property
+    def needs(self) -> SignalNeeds:
+        """Signals that the round log holds beyond those that the policy asks for."""
+        return SignalNeeds(lookback=0 if self._rounds is None else LOOKBACK)
+
+    def begin_log(self, curve: CostCurve, drafters: Mapping[str, Drafter]) -> None:
+        """The head of the round log: what its rounds were measured on."""
+        if self._rounds is not None:
+            run = secrets.token_hex(8)
+            self._rounds.begin(run_record(run, self._model_label, curve, drafters))
 
     def round(
         self, sequence: Sequence, draft: RowDraft | None, verdict: Verdict, emission: Emission
@@ -107,26 +125,15 @@ class Publisher:
         """One line per sequence-round; never text or ids."""
         if self._rounds is None:
             return
+        self._num_steps += 1
         for row, count in zip(rows, emitted, strict=False):
-            signals = row.route.signals if row.route is not None else None
-            self._rounds.write(
-                {
-                    "sequence": row.sequence.id,
-                    "arm": row.arm,
-                    "entropy": signals.entropy if signals else None,
-                    "margin": signals.margin if signals else None,
-                    "matched": row.route.matched if row.route else 0,
-                    "drafted": len(row.tree),
-                    "proposed": {arm: len(tree) for arm, tree in row.proposals.items()},
-                    "emitted": count,
-                    "ended": row.sequence.is_finished,
-                    "rows": cost.tokens,
-                    "batch": len(rows),
-                    "verify_ms": round(cost.verify_ms, 3),
-                    "draft_ms": {arm: round(ms, 4) for arm, ms in cost.draft_ms.items()},
-                    "total_ms": round(cost.total_ms, 3),
-                }
-            )
+            self._rounds.write(round_record(row, count, cost, self._num_steps, len(rows)))
+
+    def log_settled(self, sequence: Sequence, arm: str, feedback: Rows[Feedback]) -> None:
+        """One line per proposal whose outcome is known now."""
+        if self._rounds is not None:
+            for entry in feedback:
+                self._rounds.write(settled_record(sequence.id, arm, entry))
 
     def close(self) -> None:
         if self._rounds is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from collections.abc import Sequence as Rows
 from dataclasses import dataclass
 
@@ -14,10 +15,11 @@ from whiflash.core.errors import InvalidRequestError, NumericsError, WhiFlashErr
 from whiflash.core.masks import TokenMasks
 from whiflash.core.protocols import ForwardSegment, Target
 from whiflash.core.results import TokenLogprob
-from whiflash.core.signals import Signals
+from whiflash.core.signals import SignalNeeds, Signals
 from whiflash.engine.drafting import RowDraft
 from whiflash.engine.grammar import GrammarError
 from whiflash.engine.prefill import PrefillChunk
+from whiflash.engine.root_signals import Visit, root_signals
 from whiflash.engine.sequence import Sequence
 from whiflash.sampling.acceptance import Acceptance, walk
 from whiflash.sampling.sampler import greedy_tokens, token_logprob
@@ -50,7 +52,7 @@ class VerifyForward:
         segments = [_segment(row) for row in rows] + [chunk.segment() for chunk in chunks]
         started = time.perf_counter()
         output = target.forward(segments)
-        self._logits = output.logits
+        self._logits, self._hidden = output.logits, output.hidden
         launched = time.perf_counter()
         self._masks = _all_masks(rows, chunks)
         self.mask_ms = 1e3 * (time.perf_counter() - launched)
@@ -123,18 +125,19 @@ class VerifyForward:
             for row, token in zip(acceptance.rows, acceptance.tokens, strict=True)
         )
 
-    def signals(self, rows: list[int]) -> list[Signals]:
-        """Entropy and margin of the raw distributions at `rows`."""
-        if not rows:
-            return []
-        logp = torch.log_softmax(self._logits[rows].float(), -1)
-        p = logp.exp()
-        entropies = -(p * logp.clamp_min(-1e4)).sum(-1)
-        top = p.topk(2, -1).values
-        return [
-            Signals(entropy, first - second)
-            for entropy, (first, second) in zip(entropies.tolist(), top.tolist(), strict=True)
-        ]
+    def signals(
+        self, verdicts: Rows[Verdict], trees: Mapping[int, DraftTree], needs: SignalNeeds
+    ) -> list[Signals]:
+        """At the new root of each sound verdict; `trees` are the verified drafts by sequence."""
+        visits = [_visit(v, trees.get(v.sequence.id, _EMPTY)) for v in verdicts]
+        return root_signals(self._logits, self._hidden, visits, needs)
+
+
+def _visit(verdict: Verdict, tree: DraftTree) -> Visit:
+    assert verdict.acceptance is not None
+    path, before = verdict.acceptance.rows, verdict.sequence.signals
+    recent = before.recent if before is not None else ()
+    return Visit(verdict.last_row - path[-1], tuple(path), tree, recent)
 
 
 def _greedy_or_none(logits: torch.Tensor) -> list[int] | None:

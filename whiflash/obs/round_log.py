@@ -16,6 +16,7 @@ from typing import Any, BinaryIO, Self
 import zstandard
 
 _MAX_WORD = 64
+_MAX_LIST = 64
 _LEVEL = 3
 _logger = logging.getLogger(__name__)
 
@@ -53,6 +54,7 @@ class RoundLog:
         self._ready = threading.Condition()
         self._is_closing = False
         self._has_warned = False
+        self._head: Mapping[str, Any] | None = None
         self.path.parent.mkdir(parents=True, exist_ok=True)
         if self.path.is_file() and self.path.stat().st_size > 0:
             self._rotate()
@@ -63,8 +65,9 @@ class RoundLog:
     def write(self, record: Mapping[str, Any]) -> None:
         """Queue one record, which must not change afterwards.
 
-        Values are numbers, booleans, None, short words or mappings of these: text and token ids
-        never enter the log. Raises ValueError for anything else, and after `close`.
+        Values are numbers, booleans, None, short words, mappings of these, or short lists of
+        fractions (floats, so that no ids slip in): text and token ids never enter the log. Raises
+        ValueError for anything else, and after `close`.
         """
         _check_record(record)
         with self._ready:
@@ -74,6 +77,12 @@ class RoundLog:
                 self._queue.popleft()
                 self.num_dropped += 1
             self._queue.append(record)
+
+    def begin(self, head: Mapping[str, Any]) -> None:
+        """What the records were measured on: first in this file and in every one after it, so that
+        rotation cannot lose it. Before the first `write`."""
+        self.write(head)
+        self._head = head
 
     def close(self) -> None:
         """Write what is queued and close the file. Idempotent."""
@@ -104,15 +113,17 @@ class RoundLog:
                 self._store(compressor, batch)
 
     def _store(self, compressor: zstandard.ZstdCompressor, batch: deque[Mapping[str, Any]]) -> None:
-        lines = "".join(json.dumps(r, separators=(",", ":")) + "\n" for r in batch)
+        lines = b"".join(_line(record) for record in batch)
         try:
-            self._file.write(compressor.compress(lines.encode()))
+            self._file.write(compressor.compress(lines))
             self._file.flush()
             self.num_written += len(batch)
             if self._file.tell() >= self._max_file_bytes:
                 self._file.close()
                 self._rotate()
                 self._file = self.path.open("ab")
+                if self._head is not None:
+                    self._file.write(compressor.compress(_line(self._head)))
         except (OSError, ValueError) as error:
             self._lose(len(batch), error)
 
@@ -176,6 +187,10 @@ def _read_file(file: Path) -> Iterator[dict[str, Any]]:
             yield json.loads(line)
 
 
+def _line(record: Mapping[str, Any]) -> bytes:
+    return json.dumps(record, separators=(",", ":")).encode() + b"\n"
+
+
 def _check_record(record: Mapping[str, Any]) -> None:
     for name, value in record.items():
         if isinstance(value, Mapping):
@@ -183,8 +198,11 @@ def _check_record(record: Mapping[str, Any]) -> None:
         elif isinstance(value, str):
             if len(value) > _MAX_WORD:
                 raise ValueError(f"round log field {name!r} is text; only short words are logged")
+        elif isinstance(value, list):
+            if len(value) > _MAX_LIST or not all(isinstance(item, float) for item in value):
+                raise ValueError(f"round log field {name!r} is no short list of fractions")
         elif value is not None and not isinstance(value, bool | int | float):
             raise ValueError(
-                f"round log field {name!r} is a {type(value).__name__}; numbers, words and "
-                "mappings of them are logged"
+                f"round log field {name!r} is a {type(value).__name__}; numbers, words, "
+                "mappings of them and short lists of fractions are logged"
             )

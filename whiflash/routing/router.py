@@ -15,6 +15,7 @@ from whiflash.routing.costs import CostModel
 from whiflash.routing.fallback import FallBack
 from whiflash.routing.plain_steps import PlainSteps
 from whiflash.routing.price import Price
+from whiflash.routing.setting import drafts_all, signal_needs
 from whiflash.routing.trim import trim
 
 
@@ -25,6 +26,7 @@ class Router:
                  "never slower" is measured; 0 turns it off (and the price then rests on the cost
                  model alone).
     A fixed prediction (the published rules) is not touched by the fall-back, dwell or price.
+    needs, drafts_all: what the policy asks of the engine (its attributes of these names).
     """
 
     def __init__(
@@ -38,6 +40,8 @@ class Router:
         seed: int = 0,
     ) -> None:
         self.policy = policy
+        self.needs = signal_needs(policy)
+        self.drafts_all = drafts_all(policy)
         self.costs = costs
         self.price = Price(costs)
         self._fallback = FallBack(self.price)

@@ -51,6 +51,18 @@ def test_rotation_bounds_the_disk_and_keeps_the_newest(tmp_path):
     assert len(rotated_files(path)) == 2
 
 
+def test_every_file_begins_with_the_head(tmp_path):
+    path = tmp_path / "rounds.zst"
+    log = RoundLog(path, max_file_bytes=200, max_files=3, flush_s=0.001)
+    log.begin({"kind": "run"})
+    for i in range(12):
+        log.write(RECORD | {"survival": [0.5, 0.25]})
+        wait_for(lambda expected=i + 2: log.num_written >= expected)
+    log.close()
+    for file in [*rotated_files(path), path]:
+        assert next(iter(read_rounds(file)))["kind"] == "run"
+
+
 def test_a_full_queue_drops_the_oldest_and_counts(tmp_path):
     path = tmp_path / "rounds.zst"
     log = RoundLog(path, max_queue=10, flush_s=60.0)
@@ -109,7 +121,8 @@ def test_damage_is_told_and_other_files_stay_readable(tmp_path, caplog):
 
 
 @pytest.mark.parametrize(
-    "value", ["word " * 20, b"bytes", [1, 2, 3], (1,), {"deep": [5]}, {"deep": "x" * 65}]
+    "value",
+    ["word " * 20, b"bytes", [1, 2, 3], (1,), {"deep": [5]}, {"deep": "x" * 65}, [0.5] * 65, ["a"]],
 )
 def test_text_and_token_ids_are_refused(tmp_path, value):
     with RoundLog(tmp_path / "rounds.zst") as log, pytest.raises(ValueError, match="round log"):

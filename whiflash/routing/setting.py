@@ -1,0 +1,67 @@
+"""What a policy is to work in: it may refuse before anything runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from whiflash.core.errors import ConfigError
+from whiflash.core.protocols import Policy
+from whiflash.core.signals import SignalNeeds
+
+
+@dataclass(frozen=True, slots=True)
+class PolicySetting:
+    """arms: the engine's, without `none`. is_replay: rounds come from a log, which holds no hidden
+    state and no probabilities of drafted ids."""
+
+    arms: tuple[str, ...]
+    hidden_size: int
+    fingerprint: str
+    is_replay: bool = False
+
+
+@runtime_checkable
+class ChoosyPolicy(Protocol):
+    """A policy that does not fit every engine."""
+
+    def check_setting(self, setting: PolicySetting) -> None:
+        """Raises ConfigError if it cannot work there."""
+
+
+def check_setting(policy: Policy, setting: PolicySetting) -> None:
+    """Raises ConfigError if the policy cannot work in `setting`."""
+    if isinstance(policy, ChoosyPolicy):
+        policy.check_setting(setting)
+    needs = signal_needs(policy)
+    if setting.is_replay and needs.hidden:
+        raise ConfigError(
+            f"policy {policy.name!r} reads the target's hidden state, which no log holds: it "
+            "would tell of the text; run an engine with it instead"
+        )
+    if setting.is_replay and needs.agreement:
+        raise ConfigError(
+            f"policy {policy.name!r} reads probabilities of drafted ids, which a log holds for no "
+            "draft that was not verified; give it reward=efficiency, or run an engine with it"
+        )
+
+
+def signal_needs(policy: Policy) -> SignalNeeds:
+    """What the policy declares in its attribute `needs`; nothing where it has none."""
+    needs = getattr(policy, "needs", None)
+    return needs if isinstance(needs, SignalNeeds) else SignalNeeds()
+
+
+def drafts_all(policy: Policy) -> bool:
+    """Whether every arm shall propose at every root (attribute `drafts_all`), for a log."""
+    return bool(getattr(policy, "drafts_all", False))
+
+
+def require_arms(policy: str, wanted: tuple[str, ...], setting: PolicySetting) -> None:
+    """Raises ConfigError if an arm that the policy's options name is not there."""
+    missing = [arm for arm in wanted if arm not in setting.arms and arm != "none"]
+    if missing:
+        raise ConfigError(
+            f"policy {policy!r} chooses {' or '.join(wanted)}, but --drafter gives "
+            f"{', '.join(setting.arms) or 'none'}; add {missing[0]} or name another arm"
+        )
