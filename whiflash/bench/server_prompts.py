@@ -31,7 +31,7 @@ class ServedKind:
 
 def served_kinds() -> tuple[ServedKind, ...]:
     """Chat and creative text are sampled, code and tool loops greedy, as people serve them."""
-    own = all_prompts()
+    own = tuple(all_prompts())
     chats = tuple(prompt for prompt in own if prompt.kind == "chat")
     loops = tuple(prompt for prompt in own if prompt.kind == "tool loop")
     return (
