@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import Any
 
 Schema = dict[str, Any]
@@ -13,7 +14,9 @@ _WORDS = ("yes", "no", "a b", "q.", "", "{}", "<b>")
 
 def random_schema(rng: random.Random, depth: int = 2) -> Schema:
     """Every keyword that is honoured may come, none that is refused."""
-    makers = [_string, _integer, _number, _listed, _scalar]
+    makers: list[Callable[[random.Random, int], Schema]] = [
+        _string, _integer, _number, _listed, _scalar,
+    ]  # fmt: skip
     if depth > 0:
         makers += [_object, _object, _array, _tuple, _either, _several]
     return rng.choice(makers)(rng, depth)

@@ -10,6 +10,7 @@ from itertools import permutations
 
 from whiflash.core.draft import DraftTree
 from whiflash.core.protocols import Drafter, Policy, Target, Tokenizer
+from whiflash.core.results import FinishReason
 from whiflash.core.rows import NONE, DraftRow, Outcome, Prediction, RouteRow
 from whiflash.drafters.retrieval import RetrievalDrafter
 from whiflash.engine.core import EngineCore, EngineLimits
@@ -17,6 +18,12 @@ from whiflash.engine.publish import Publisher
 from whiflash.routing.costs import CostModel
 from whiflash.routing.policies.registry import make_policy
 from whiflash.routing.router import Router
+from whiflash.testing.constrained import (
+    CONSTRAINED_SHARE,
+    maybe_constrained,
+    maybe_resumed,
+    require_valid,
+)
 from whiflash.testing.drafters import OracleDrafter, RandomDrafter, WrongDrafter
 from whiflash.testing.exactness import (
     PlainAnswer,
@@ -143,7 +150,22 @@ class Tally:
             mixed_arms=counters.mixed_arm_steps,
             window_starts=core.drafting.catch_ups.num_window_starts,
             inherited_drafts=counters.inherited_drafts,
+            constrained_rounds=counters.constrained_rounds,
+            masked_nodes=core.drafting.num_masked_nodes,
         )
+
+    def add_requests(self, planned: Sequence[Planned], truth: Truth) -> None:
+        """What was asked, and how it ended."""
+        for plan, answers in zip(planned, truth.answers, strict=True):
+            reasons = [answer.finish_reason for answer in answers]
+            is_held = plan.grammar is not None
+            self.covered.update(
+                resumed=bool(plan.request.forced_ids),
+                resumed_in_grammar=is_held and bool(plan.request.forced_ids),
+                whole_in_grammar=is_held * reasons.count(FinishReason.STOP),
+                cut_in_grammar=is_held * reasons.count(FinishReason.LENGTH),
+                nothing_allowed=reasons.count(FinishReason.ERROR),
+            )
 
     def require_coverage(self, max_depth: int) -> None:
         """Raises AssertionError naming what never happened."""
@@ -171,8 +193,9 @@ class Truth:
     """The plain answers of the planned requests, for the comparison and for the oracles."""
 
     def __init__(self, target: Target, tokenizer: Tokenizer, planned: Sequence[Planned]) -> None:
+        self._target, self._tokenizer = target, tokenizer
         self.answers: list[list[PlainAnswer]] = [
-            [plain_answer(target, tokenizer, plan.request, index, plan.seed)
+            [plain_answer(target, tokenizer, plan.request, index, plan.seed, plan.grammar)
              for index in range(plan.request.params.n)]
             for plan in planned
         ]  # fmt: skip
@@ -181,6 +204,15 @@ class Truth:
             for plan, answers in zip(planned, self.answers, strict=True)
             for answer in answers
         ]
+
+    def resume(self, number: int, plan: Planned) -> None:
+        """Request `number` is asked as `plan` now. Raises AssertionError where that makes the
+        plain loop contradict what it said before."""
+        (whole,) = self.answers[number]
+        rest = plain_answer(self._target, self._tokenizer, plan.request, 0, plan.seed, plan.grammar)
+        assert rest.token_ids == whole.token_ids, (plan, rest, whole)
+        assert rest.finish_reason is whole.finish_reason, (plan, rest, whole)
+        self.answers[number] = [rest]
 
     def continuation(self, context: Sequence[int], count: int) -> Sequence[int]:
         """The next ids of a text that begins with `context`. Where two requests share it, it may
@@ -193,15 +225,24 @@ class Truth:
 
 
 def run_scenario(
-    seed: int, target: Target, tokenizer: Tokenizer, tally: Tally, toys: ToyDrafters
+    seed: int,
+    target: Target,
+    tokenizer: Tokenizer,
+    tally: Tally,
+    toys: ToyDrafters,
+    constrained_share: float = CONSTRAINED_SHARE,
 ) -> None:
-    """One random engine and its random requests; every text must equal the plain loop's."""
+    """One random engine and its random requests; every text must equal the plain loop's, and have
+    the form that was asked for."""
     rng = random.Random(seed)
     vocab = target.info.vocab_size
     prompts = [tuple(rng.randrange(3, vocab) for _ in range(40)) for _ in range(3)]
     requests = RandomRequests(rng, prompts, vocab, list(STOP_WORDS))
-    planned = [requests.draw() for _ in range(NUM_REQUESTS)]
-    truth = Truth(target, tokenizer, planned)
+    planned = [
+        maybe_constrained(requests.draw(), rng, tokenizer, target.info, constrained_share)
+        for _ in range(NUM_REQUESTS)
+    ]
+    planned, truth = _with_resumed(planned, rng, Truth(target, tokenizer, planned))
     log = MemoryLog()
     indexes = TrajectoryIndexes(log, 8 << 20)
     try:
@@ -212,9 +253,27 @@ def run_scenario(
             for plan, done, answers in zip(planned, completions, truth.answers, strict=True)
         ]
         tally.add(core, sum(compared))
+        tally.add_requests(planned, truth)
+        for plan, answers in zip(planned, truth.answers, strict=True):
+            for answer in answers:
+                tally.covered["valid_in_grammar"] += require_valid(
+                    plan, answer, tokenizer, target.info.eos_ids[0]
+                )
         core.close()
     finally:
         indexes.close()
+
+
+def _with_resumed(
+    planned: list[Planned], rng: random.Random, truth: Truth
+) -> tuple[list[Planned], Truth]:
+    """Some requests continue from a part of their answer; the whole must stay what it was."""
+    for number, plan in enumerate(planned):
+        resumed = maybe_resumed(plan, rng, truth.answers[number])
+        if resumed is not None:
+            planned[number] = resumed
+            truth.resume(number, resumed)
+    return planned, truth
 
 
 def _random_core(
