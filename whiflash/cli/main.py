@@ -10,11 +10,13 @@ import typer
 
 from whiflash import __version__
 from whiflash.cli.bench import bench
+from whiflash.cli.calibrate import app as calibrate_app
 from whiflash.cli.demo.verb import demo
 from whiflash.cli.errors import INTERRUPTED, exit_status, report
 from whiflash.cli.generate import generate
 from whiflash.cli.keys import app as keys_app
 from whiflash.cli.plan import plan
+from whiflash.cli.replay import app as replay_app
 from whiflash.cli.serve import serve
 
 app = typer.Typer(
@@ -31,6 +33,8 @@ app.command()(bench)
 app.command()(demo)
 app.command()(serve)
 app.add_typer(keys_app)
+app.add_typer(replay_app)
+app.add_typer(calibrate_app)
 
 
 def _print_version(wanted: bool) -> None:

@@ -21,7 +21,9 @@ Drafter = Annotated[
         "it: ,tree=chain); repeat for several; `none` turns drafting off",
     ),
 ]
-Policy = Annotated[str | None, typer.Option("--policy", help="who chooses the arm [goodput]")]
+Policy = Annotated[
+    str | None, typer.Option("--policy", help="who chooses, like entropy:tau=1.2 [goodput]")
+]
 Memory = Annotated[
     str | None, typer.Option("--memory", help="for the caches, as 4GiB [half of free]")
 ]

@@ -1,0 +1,83 @@
+"""`whiflash replay rounds LOG`: policies along the texts of a round log."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from whiflash.cli import options
+from whiflash.core.errors import ConfigError
+
+app = typer.Typer(name="replay", help="Evaluate policies offline.", no_args_is_help=True)
+
+Log = Annotated[Path, typer.Argument(help="round log (round_log in the configuration)")]
+Policies = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--policy",
+        help="as for serve, like rules:rule=respec,trim=yes; repeat for several [goodput]; the "
+        "oracle and `static:arm=none` are always shown",
+    ),
+]
+_PLAIN = "static:arm=none"
+_COLUMNS = (
+    ("policy", "policy", ""), ("tokens/s", "tokens_per_s", ".1f"), ("AL", "accepted_length", ".2f"),
+    ("regret", "regret", ".1%"), ("switches", "switches", "d"), ("rounds", "rounds", "d"),
+    ("tokens", "tokens", "d"), ("censored", "censored", "d"),
+)  # fmt: skip
+
+
+@app.callback()
+def _root() -> None:
+    """Evaluate policies offline."""
+
+
+@app.command()
+def rounds(log: Log, policy: Policies = None, as_json: options.Json = False) -> None:
+    """Lead policies along the texts of a round log, at the costs that were measured.
+
+    The log must hold several arms' proposals at the same roots: record it with --policy survey.
+    Where a policy takes an arm that was not proposed at a root, the round is censored: it is
+    counted, and left out of all else.
+    """
+    results = replay(log, policy or ["goodput"])
+    if as_json:
+        typer.echo(json.dumps(results))
+    else:
+        typer.echo("\n".join(table(results)))
+
+
+def replay(log: Path, policies: Sequence[str]) -> list[dict[str, Any]]:
+    """A row per policy, plain decoding first, the oracle last. Raises ConfigError."""
+    from whiflash.obs.round_log import read_rounds
+    from whiflash.routing.policies.registry import ORACLE, check_policy
+    from whiflash.routing.replay.evaluate import evaluate, result
+    from whiflash.routing.replay.log import logged_runs
+
+    for text in policies:
+        if text != ORACLE:
+            check_policy(text)
+    try:
+        runs = logged_runs(read_rounds(log))
+    except FileNotFoundError:
+        raise ConfigError(f"there is no round log {log}; give the path of round_log") from None
+    walks = evaluate(runs, [_PLAIN, *dict.fromkeys(policies)])
+    return [result(walk, walks[-1]) for walk in walks]
+
+
+def table(results: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """The rows for a person."""
+    rows = [[heading for heading, _, _ in _COLUMNS] + ["shares"]]
+    for found in results:
+        cells = {**found, "censored": found["censored_arm"] + found["censored_root"]}
+        shares = ", ".join(f"{arm} {share:.0%}" for arm, share in found["shares"].items())
+        rows.append([format(cells[key], form) for _, key, form in _COLUMNS] + [shares])
+    widths = [max(len(row[place]) for row in rows) for place in range(len(_COLUMNS))]
+    for row in rows:
+        first = f"{row[0]:<{widths[0]}}"
+        numbers = (f"{cell:>{w}}" for cell, w in zip(row[1:-1], widths[1:], strict=True))
+        yield "  ".join([first, *numbers, row[-1]]).rstrip()

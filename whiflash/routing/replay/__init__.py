@@ -1,0 +1,1 @@
+"""Policies offline: a round log as known texts, walks along them, and the calibration of tau."""

@@ -1,0 +1,71 @@
+"""Several policies and the oracle on one log."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from whiflash.core.errors import ConfigError
+from whiflash.core.rows import NONE
+from whiflash.routing.policies.oracle import clairvoyant
+from whiflash.routing.policies.registry import ORACLE, policy_of
+from whiflash.routing.replay.log import LoggedRun
+from whiflash.routing.replay.walk import Walk, Walker
+from whiflash.routing.setting import PolicySetting, check_setting
+
+
+def evaluate(runs: Sequence[LoggedRun], policies: Sequence[str]) -> list[Walk]:
+    """A walk per policy, in order, the oracle's last. Policies are written as on the command line.
+    Raises ConfigError for an empty log, or a policy that no log can serve."""
+    if not runs:
+        raise ConfigError("the round log holds no round of a sequence that may draft")
+    walks = [_walk(runs, text) for text in policies if text != ORACLE]
+    return [*walks, _oracle(runs)]
+
+
+def _walk(runs: Sequence[LoggedRun], text: str) -> Walk:
+    walk = Walk(text)
+    for run in runs:
+        policy = policy_of(text, run.costs)
+        check_setting(policy, PolicySetting(tuple(run.free), 0, run.target, is_replay=True))
+        walker = Walker(run, policy, walk)
+        for turn in run.turns:
+            walker.follow(turn)
+    return walk
+
+
+def _oracle(runs: Sequence[LoggedRun]) -> Walk:
+    walk = Walk(ORACLE)
+    for run in runs:
+        taps = [arm for arm, is_free in run.free.items() if not is_free]
+        for turn in run.turns:
+            path = clairvoyant(turn, run.costs, taps)
+            before = None
+            for step in path.rounds:
+                is_end = step.position + step.emitted == turn.last
+                walk.note(step.arm, step.emitted, 0.0, is_end)
+                walk.switches += before not in (None, step.arm)
+                before = step.arm
+                if step.position not in turn.roots:
+                    walk.censored["root"] += 1
+            walk.total_ms += path.total_ms
+    return walk
+
+
+def result(walk: Walk, oracle: Walk) -> dict[str, Any]:
+    """JSON-able: a row of the comparison. regret: share of the oracle's goodput that was missed."""
+    shares = {arm: count / max(walk.rounds, 1) for arm, count in sorted(walk.arm_rounds.items())}
+    regret = 1.0 - walk.goodput / oracle.goodput if oracle.goodput > 0.0 else 0.0
+    return {
+        "policy": walk.policy,
+        "tokens_per_s": round(walk.goodput, 3),
+        "accepted_length": round(walk.accepted_length, 4),
+        "regret": round(regret, 4),
+        "shares": {arm: round(share, 4) for arm, share in shares.items() if share or arm == NONE},
+        "switches": walk.switches,
+        "rounds": walk.rounds,
+        "tokens": walk.emitted,
+        "censored_arm": walk.censored["arm"],
+        "censored_root": walk.censored["root"],
+        "skipped_tokens": walk.skipped,
+    }
