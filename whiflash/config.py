@@ -71,7 +71,10 @@ class EngineConfig(BaseModel):
     device: str = Field("cpu", pattern=r"^(cpu|cuda(:\d+)?)$", description="cpu, cuda or cuda:N")
     dtype: DType = Field("auto", description="auto measures and picks the fastest")
     drafters: Annotated[tuple[str, ...], BeforeValidator(_as_tuple)] = Field(
-        ("retrieval",), description='arms beside `none`; ("none",) or () for no drafting'
+        ("retrieval",),
+        max_length=4,
+        description="arms beside `none`: retrieval, eagle3:FOLDER,options, dflash:FOLDER, "
+        'ddtree:FOLDER; ("none",) or () for no drafting',
     )
     policy: str = Field("goodput", min_length=1, description="who chooses the arm of a round")
     memory: Bytes | None = Field(
@@ -85,6 +88,9 @@ class EngineConfig(BaseModel):
     prefill_chunk: int = Field(256, ge=1, description="prompt tokens per forward")
     max_draft_nodes: int = Field(16, ge=1, le=1024, description="draft nodes per row and round")
     max_draft_depth: int = Field(16, ge=1, le=256, description="depth of a draft")
+    draft_window: int = Field(
+        2048, ge=16, description="positions that a drafter absorbs at most when it falls behind"
+    )
     round_log: Path | None = Field(None, description="zstd JSON-lines file of rounds")
     chat_template: Path | None = Field(None, description="Jinja file used instead of ours")
     plain_share: float = Field(0.01, ge=0, le=1, description="share of steps measured plain")
@@ -117,7 +123,7 @@ class EngineConfig(BaseModel):
 
     @property
     def arms(self) -> tuple[str, ...]:
-        """Drafting arms without `none`."""
+        """Drafters as they were named, without `none`."""
         return tuple(name for name in self.drafters if name != NONE)
 
     @classmethod
