@@ -20,13 +20,12 @@ START_S = 20.0
 class Server:
     """redis-server on a unix socket and a TCP port of 127.0.0.1; ended by its own process id."""
 
-    def __init__(self, folder: Path, *options: str) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.socket = folder / "redis.sock"
         self.url = f"unix://{self.socket}"
         self.port = _free_port()
         self.tcp_url = f"redis://127.0.0.1:{self.port}/0"
-        self._options = options
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self, *options: str) -> None:
@@ -34,7 +33,7 @@ class Server:
         self._process = subprocess.Popen(
             ["redis-server", "--port", str(self.port), "--bind", "127.0.0.1",
              "--unixsocket", str(self.socket), "--dir", str(self.folder), "--save", "",
-             "--appendonly", "no", *self._options, *options],
+             "--appendonly", "no", "--logfile", "redis.log", *options],
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
         deadline = time.monotonic() + START_S
@@ -42,8 +41,15 @@ class Server:
             with contextlib.suppress(redis.RedisError), self.client() as client:
                 if client.ping():
                     return
+            if self._process.poll() is not None:
+                break
             time.sleep(0.02)
-        raise TimeoutError("redis-server did not start")
+        said = (self.folder / "redis.log").read_text()[-500:]
+        raise TimeoutError(f"redis-server did not start: {said}")
+
+    def start_cluster(self) -> None:
+        """A node of its own; its bus would take the port + 10000, which may not exist."""
+        self.start("--cluster-enabled", "yes", "--cluster-port", str(_free_port()))
 
     def client(self) -> redis.Redis:
         return redis.Redis(unix_socket_path=str(self.socket), socket_timeout=5)
@@ -71,10 +77,10 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def new_server(folder: Path, *options: str) -> Server:
+def new_server(folder: Path) -> Server:
     if shutil.which("redis-server") is None:
         pytest.skip("redis-server is missing; install the package redis-server")
-    return Server(folder, *options)
+    return Server(folder)
 
 
 @pytest.fixture

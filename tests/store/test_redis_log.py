@@ -120,7 +120,7 @@ def test_a_wrong_password_is_refused_at_once(open_log: Opener, server: Any) -> N
 
 
 def test_a_cluster_is_refused_by_name(absent_server: Any) -> None:
-    absent_server.start("--cluster-enabled", "yes")
+    absent_server.start_cluster()
     with pytest.raises(ConfigError, match="Redis Cluster is not supported"):
         RedisLog.connect(absent_server.url, timeout_s=5.0)
 

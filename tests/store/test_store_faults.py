@@ -296,7 +296,7 @@ def test_a_cluster_found_later_is_never_used(
     absent_server: Any, open_replica: Callable[..., Replica]
 ) -> None:
     replica = open_replica(absent_server.url)
-    absent_server.start("--cluster-enabled", "yes")
+    absent_server.start_cluster()
     replica.teach(0)
     assert wait_for(lambda: "Cluster is not supported" in replica.log.status().last_error, 15)
     assert replica.knows(20)

@@ -3,8 +3,8 @@
 A frame: MAGIC (2 bytes), version (1), body length (4, little endian), body, CRC-32 (4) over all in
 front of it. This envelope never changes, so that every version can tell "written by a newer one"
 from "damaged". A body of version 1: kind (1 byte), then fixed fields, numbers and lengths as
-varints, texts as UTF-8, tokens as varints (measured on agent text: 2.1 bytes a token; differences
-between neighbours take more, neighbouring ids being unrelated).
+varints, texts as UTF-8, tokens as varints (1.8 bytes a token measured on agent text in SmolLM2's
+ids; zigzag differences between neighbours take 2.1, neighbouring ids being unrelated).
 """
 
 from __future__ import annotations

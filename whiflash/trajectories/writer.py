@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar
 
 from whiflash.core.errors import ConfigError
@@ -50,7 +50,7 @@ class BackgroundWriter(Generic[Item]):
         self._changed = threading.Condition()
         self._writing = threading.Lock()
         self._queue: deque[Item] = deque()
-        self._num_bytes = 0
+        self._num_bytes = 0  # of the queue and of what is being written
         self._num_put = 0
         self._num_left = 0  # written, dropped or discarded
         self.num_written = 0
@@ -87,7 +87,7 @@ class BackgroundWriter(Generic[Item]):
             kept = deque(item for item in self._queue if not is_unwanted(item))
             num_gone = len(self._queue) - len(kept)
             self._queue = kept
-            self._num_bytes = sum(map(self._size_of, kept))
+            self._num_bytes = self._sizes_of(kept)
             self._num_left += num_gone
             self._changed.notify_all()
             return num_gone
@@ -145,7 +145,7 @@ class BackgroundWriter(Generic[Item]):
             return
         with self._writing:
             batch = self._take_batch()
-            num_taken = len(batch)
+            num_taken, taken_bytes = len(batch), self._sizes_of(batch)
             try:
                 self._write(batch)
             except Exception as error:  # noqa: BLE001 - a store's fault stays on this thread
@@ -154,7 +154,7 @@ class BackgroundWriter(Generic[Item]):
             else:
                 self.breaker.success()
                 self._last_logged = ""
-            self._put_back(batch, num_taken - len(batch))
+            self._put_back(batch, num_taken - len(batch), taken_bytes - self._sizes_of(batch))
         if batch:
             self._pause()
 
@@ -167,14 +167,17 @@ class BackgroundWriter(Generic[Item]):
                 num_bytes += self._size_of(batch[-1])
         return batch
 
-    def _put_back(self, batch: deque[Item], num_done: int) -> None:
+    def _put_back(self, batch: deque[Item], num_done: int, done_bytes: int) -> None:
         with self._changed:
             self._queue.extendleft(reversed(batch))
-            self._num_bytes = sum(map(self._size_of, self._queue))
+            self._num_bytes -= done_bytes
             self.num_written += num_done
             self._num_left += num_done
             self._drop_beyond_bound()
             self._changed.notify_all()
+
+    def _sizes_of(self, items: Iterable[Item]) -> int:
+        return sum(map(self._size_of, items))
 
     def _pause(self) -> None:
         """Until the breaker allows a further try, or the log is being closed."""
@@ -200,6 +203,6 @@ class BackgroundWriter(Generic[Item]):
     def check_integrity(self) -> None:
         self.breaker.check_integrity()
         with self._writing, self._changed:
-            assert self._num_bytes == sum(map(self._size_of, self._queue))
+            assert self._num_bytes == self._sizes_of(self._queue)
             assert self._num_bytes <= self._max_bytes, (self._num_bytes, self._max_bytes)
             assert self._num_left + len(self._queue) == self._num_put
