@@ -76,8 +76,7 @@ def check_count(schema: Mapping[str, Any], where: str, *keywords: str) -> dict[s
         value = schema.get(keyword)
         if value is None:
             continue
-        is_count = _is_number(value) and math.isfinite(value) and float(value).is_integer()
-        if not is_count or not 0 <= value <= MAX_COUNT:
+        if not (_is_number(value) and 0 <= value <= MAX_COUNT and int(value) == value):
             raise SchemaError(f"{keyword!r} at {where} must be a count of at most {MAX_COUNT}")
         counts[keyword] = int(value)
     return counts
@@ -95,3 +94,21 @@ def check_number(value: object, keyword: str, kind: str, where: str) -> int | fl
             f"'multipleOf' at {where} must be a whole number up to {MAX_DIVISOR}, of an integer"
         )
     return value
+
+
+def refuse_unsupported(schema: Mapping[str, Any], where: str) -> None:
+    """Raises SchemaError naming the first keyword that is not supported."""
+    for keyword in schema:
+        if keyword in UNSUPPORTED:
+            raise SchemaError(f"{keyword!r} at {where} is not supported")
+    if schema.get("uniqueItems", False) is not False:
+        raise SchemaError(f"'uniqueItems' at {where} is not supported")
+
+
+def require_alone(schema: Mapping[str, Any], keyword: str, where: str) -> None:
+    """Beside these keywords only annotations may stand; beside values, their type too."""
+    has_type = keyword in ("const", "enum")
+    for other in schema:
+        is_allowed = other == keyword or (has_type and other == "type")
+        if not is_allowed and (other in KINDS or other in COMPOSITIONS):
+            raise SchemaError(f"{other!r} beside {keyword!r} at {where} is not supported")

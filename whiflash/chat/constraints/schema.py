@@ -16,14 +16,14 @@ from typing import NoReturn
 
 from whiflash.chat.constraints.branches import are_disjoint
 from whiflash.chat.constraints.keywords import (
-    COMPOSITIONS,
-    KINDS,
     SAFE_FORMATS,
     TYPES,
-    UNSUPPORTED,
     SchemaError,
     check_count,
+    refuse_unsupported,
+    require_alone,
 )
+from whiflash.chat.constraints.pointer import resolve, target_of
 from whiflash.chat.constraints.scalars import (
     Schema,
     implied_types,
@@ -102,13 +102,11 @@ class _Rewriter:
         if schema is True:
             return {}
         if not isinstance(schema, dict):
-            raise SchemaError(
-                f"{where} is {json.dumps(schema)[:40]}, no schema that allows a value"
-            )
-        self._refuse_unsupported(schema, where)
+            raise SchemaError(f"no value is allowed at {where} by {json.dumps(schema)[:40]}")
+        refuse_unsupported(schema, where)
         for keyword, rewrite in self._compositions().items():
             if keyword in schema:
-                self._alone(schema, keyword, where)
+                require_alone(schema, keyword, where)
                 return rewrite(schema, where, depth)
         return self._typed(schema, where, depth)
 
@@ -122,23 +120,6 @@ class _Rewriter:
             "enum": self._enum,
         }
 
-    @staticmethod
-    def _refuse_unsupported(schema: Schema, where: str) -> None:
-        for keyword in schema:
-            if keyword in UNSUPPORTED:
-                raise SchemaError(f"{keyword!r} at {where} is not supported")
-        if schema.get("uniqueItems", False) is not False:
-            raise SchemaError(f"'uniqueItems' at {where} is not supported")
-
-    @staticmethod
-    def _alone(schema: Schema, keyword: str, where: str) -> None:
-        """Beside these keywords only annotations may stand; beside values, their type too."""
-        has_type = keyword in ("const", "enum")
-        for other in schema:
-            is_allowed = other == keyword or (has_type and other == "type")
-            if not is_allowed and (other in KINDS or other in COMPOSITIONS):
-                raise SchemaError(f"{other!r} beside {keyword!r} at {where} is not supported")
-
     def _reference(self, schema: Schema, where: str, _: int) -> Schema:
         path = schema["$ref"]
         if not isinstance(path, str) or not (path == "#" or path.startswith("#/")):
@@ -146,20 +127,8 @@ class _Rewriter:
         if path not in self._names:
             name = f"d{len(self._names)}"
             self._names[path] = name
-            self._definitions[name] = self._schema(self._resolve(path, where), path, 0)
+            self._definitions[name] = self._schema(resolve(self._document, path, where), path, 0)
         return {"$ref": f"#/$defs/{self._names[path]}"}
-
-    def _resolve(self, path: str, where: str) -> object:
-        found = self._document
-        for part in path.split("/")[1:]:
-            key = part.replace("~1", "/").replace("~0", "~")
-            if isinstance(found, list) and key.isdigit() and int(key) < len(found):
-                found = found[int(key)]
-            elif isinstance(found, dict) and key in found:
-                found = found[key]
-            else:
-                raise SchemaError(f"$ref at {where} points to {path}, which is not there")
-        return found
 
     def _all_of(self, schema: Schema, where: str, depth: int) -> Schema:
         branches = self._branches(schema, "allOf", where)
@@ -178,19 +147,12 @@ class _Rewriter:
 
     def _one_of(self, schema: Schema, where: str, depth: int) -> Schema:
         branches = self._branches(schema, "oneOf", where)
-        if not are_disjoint([self._target(branch, where) for branch in branches]):
+        if not are_disjoint([target_of(self._document, branch, where) for branch in branches]):
             raise SchemaError(
                 f"'oneOf' at {where} is supported where no value can match two schemas: by type, "
                 "or by a required property with different constants; use anyOf otherwise"
             )
         return self._any_of(schema, where, depth, "oneOf")
-
-    def _target(self, schema: object, where: str) -> object:
-        for _ in range(MAX_DEPTH):
-            if not (isinstance(schema, dict) and isinstance(schema.get("$ref"), str)):
-                return schema
-            schema = self._resolve(schema["$ref"], where)
-        raise SchemaError(f"$ref at {where} goes in a circle")
 
     @staticmethod
     def _branches(schema: Schema, keyword: str, where: str) -> list[object]:
@@ -256,9 +218,7 @@ class _Rewriter:
         properties = schema.get("properties", {})
         required = schema.get("required", [])
         if not isinstance(properties, dict) or not isinstance(required, list):
-            raise SchemaError(
-                f"'properties' and 'required' at {where} must be an object and a list"
-            )
+            raise SchemaError(f"'properties' or 'required' at {where} has the wrong type")
         for name in required:
             if name not in properties:
                 raise SchemaError(f"{name!r} at {where} is required but not among the properties")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from whiflash.chat.constraints.library import grammar_library
 from whiflash.core.draft import DraftTree
@@ -26,6 +27,7 @@ class CompiledGrammar:
     def __init__(self, compiled: xgrammar.CompiledGrammar, vocab_size: int) -> None:
         self._compiled = compiled
         self._vocab_size = vocab_size
+        self._silent_ids = frozenset(compiled.tokenizer_info.special_token_ids)
 
     @property
     def num_bytes(self) -> int:
@@ -33,22 +35,26 @@ class CompiledGrammar:
 
     def start(self) -> GrammarState:
         matcher = grammar_library().GrammarMatcher(self._compiled)
-        return GrammarState(matcher, self._vocab_size)
+        return GrammarState(matcher, self._vocab_size, self._silent_ids)
 
 
 class GrammarState:
-    """`core.protocols.TokenConstraint` over one matcher."""
+    """`core.protocols.TokenConstraint` over one matcher. silent_ids spell nothing."""
 
-    def __init__(self, matcher: xgrammar.GrammarMatcher, vocab_size: int) -> None:
+    def __init__(
+        self, matcher: xgrammar.GrammarMatcher, vocab_size: int, silent_ids: frozenset[int]
+    ) -> None:
         self._matcher = matcher
         self._vocab_size = vocab_size
+        self._silent_ids = silent_ids
 
     @property
     def is_ended(self) -> bool:
         return bool(self._matcher.is_terminated())
 
     def advance(self, token_id: int) -> bool:
-        if not 0 <= token_id < self._vocab_size:
+        # The library would refuse these too, with a line on stderr each.
+        if not 0 <= token_id < self._vocab_size or token_id in self._silent_ids:
             return False
         return bool(self._matcher.accept_token(token_id))
 
@@ -63,8 +69,9 @@ class GrammarState:
             return TokenMasks(words, self._vocab_size)
         first_child, next_sibling = _links(tree)
         tokens = np.concatenate([np.zeros(1, np.int64), tree.tokens])
+        arrays = (first_child, next_sibling, tokens, words)
         is_whole = self._matcher.traverse_draft_tree(
-            first_child, next_sibling, tokens, words, MAX_MASK_SECONDS
+            *(torch.from_numpy(array) for array in arrays), MAX_MASK_SECONDS
         )
         if not is_whole:
             raise RuntimeError(f"masks took more than {MAX_MASK_SECONDS:g} s; simplify the schema")

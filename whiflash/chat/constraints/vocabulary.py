@@ -31,10 +31,11 @@ def grammar_vocabulary(
         b"" if token_id in silent else piece
         for token_id, piece in enumerate(as_written.decoded_vocab)
     ]
-    return library.TokenizerInfo(
+    vocabulary: xgrammar.TokenizerInfo = library.TokenizerInfo(
         spelled,
         library.VocabType.RAW,
         vocab_size=vocab_size,
         stop_token_ids=list(eos_ids),
         add_prefix_space=as_written.add_prefix_space,
     )
+    return vocabulary
