@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from whiflash.chat.hermes import HermesParser
 from whiflash.core.errors import DeadlineExceededError, EngineClosedError, NumericsError
 from whiflash.core.params import GenerationRequest
 from whiflash.core.protocols import Tokenizer
 from whiflash.core.results import Completion, Delta, FinishReason
 from whiflash.core.usage import Usage
-from whiflash.sampling.detokenizer import Detokenizer
-from whiflash.sampling.stop_strings import StopStrings
 from whiflash.sampling.stops import StopChecker
 from whiflash.serving.backend import ServedModel
 from whiflash.serving.prediction import count_prediction
@@ -49,33 +49,35 @@ class ChoiceStream:
         )
 
 
-def delivered_text(request: GenerationRequest, tokenizer: Tokenizer) -> str:
-    """The text that went out with `forced_ids`: without an unfinished character, and without
-    what was withheld because a stop string may have begun."""
-    detokenizer, strings = Detokenizer(tokenizer), StopStrings(request.params.stop)
-    return "".join(
-        strings.feed(detokenizer.push(token), is_armed=False).text for token in request.forced_ids
-    )
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """What the client of a resumed call has: the text that went out with `forced_ids` (without
+    what was withheld: an unfinished character, the possible start of a stop string), and the end
+    if the answer was complete already and only that word was lost."""
 
+    text: str = ""
+    end: Completion | None = None
 
-def ended_before(
-    request: GenerationRequest, model: ServedModel, tokenizer: Tokenizer, seed: int
-) -> Completion | None:
-    """The end of a resumed answer that was complete already: the client lost nothing but that
-    word. None if there is more to write."""
-    if not request.forced_ids:
-        return None
-    room = model.context_limit - len(request.prompt_ids)
-    stops = StopChecker(request.params, tokenizer, model.eos_ids, room)
-    for number, token in enumerate(request.forced_ids, start=1):
-        emission = stops.push((token,))
-        if emission.finish_reason is not None:
-            ids = request.forced_ids[:number]
-            usage = Usage(prompt_tokens=len(request.prompt_ids))
-            return Completion(
-                0, "", ids, emission.finish_reason, usage, seed, matched_stop=emission.matched
-            )
-    return None
+    @classmethod
+    def of(
+        cls, request: GenerationRequest, model: ServedModel, tokenizer: Tokenizer, seed: int
+    ) -> Delivered:
+        """Runs the finish checks over the forced ids, as the engine did."""
+        if not request.forced_ids:
+            return cls()
+        room = model.context_limit - len(request.prompt_ids)
+        stops, text = StopChecker(request.params, tokenizer, model.eos_ids, room), ""
+        for number, token in enumerate(request.forced_ids, start=1):
+            emission = stops.push((token,))
+            text += emission.text
+            if emission.finish_reason is not None:
+                end = Completion(
+                    0, "", request.forced_ids[:number], emission.finish_reason,
+                    Usage(prompt_tokens=len(request.prompt_ids)), seed,
+                    matched_stop=emission.matched,
+                )  # fmt: skip
+                return cls(text, end)
+        return cls(text)
 
 
 def _check_end(completion: Completion) -> None:

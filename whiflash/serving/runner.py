@@ -15,7 +15,7 @@ from whiflash.serving.auth import Authenticator
 from whiflash.serving.backend import Backend
 from whiflash.serving.call import GenerationCall
 from whiflash.serving.caller import CallContext
-from whiflash.serving.choices import ChoiceStream, delivered_text, ended_before
+from whiflash.serving.choices import ChoiceStream, Delivered
 from whiflash.serving.constraints import constraint_of, offers_calls
 from whiflash.serving.fair_queue import FairQueue, Place
 from whiflash.serving.prompts import PreparedPrompt, encode_text, prepare_prompt
@@ -73,11 +73,11 @@ class CallRunner:
         prepared = await prepare_prompt(self._backend, call.prompt)
         track.prompt_tokens = len(prepared.token_ids)
         request = await self._request(call, context, prepared)
-        done = ended_before(request, self._backend.model, self._backend.tokenizer, seed)
-        choices = self._choices(request, prepared, offers_calls(call))
-        if done is not None:
+        delivered = Delivered.of(request, self._backend.model, self._backend.tokenizer, seed)
+        choices = _choices(request, prepared, offers_calls(call), delivered.text)
+        if delivered.end is not None:
             yield Started(request.prompt_ids, seed)
-            yield await choices[0].ended(done)
+            yield await choices[0].ended(delivered.end)
             return
         async with self._place(request, context, track) as place:
             await place.ready
@@ -106,15 +106,6 @@ class CallRunner:
             remaining_s,
             constraint_of(call, prepared.reasoning(), model.has_constraints),
         )
-
-    def _choices(
-        self, request: GenerationRequest, prepared: PreparedPrompt, has_calls: bool
-    ) -> list[ChoiceStream]:
-        delivered = delivered_text(request, self._backend.tokenizer)
-        return [
-            ChoiceStream(prepared.parser(has_calls), request.prediction_ids, delivered)
-            for _ in range(request.params.n)
-        ]
 
     @asynccontextmanager
     async def _place(
@@ -160,3 +151,12 @@ def _namespace(call: GenerationCall, context: CallContext) -> str:
     it, and what it leaves nobody reaches."""
     scope = namespace_of(context.caller, call.subject)
     return scope if call.shared_drafts else f"{scope}-{secrets.token_hex(8)}"
+
+
+def _choices(
+    request: GenerationRequest, prepared: PreparedPrompt, has_calls: bool, delivered: str
+) -> list[ChoiceStream]:
+    return [
+        ChoiceStream(prepared.parser(has_calls), request.prediction_ids, delivered)
+        for _ in range(request.params.n)
+    ]

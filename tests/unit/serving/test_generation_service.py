@@ -255,6 +255,25 @@ def test_a_resumed_call_that_had_ended_only_ends(
     in_loop(run())
 
 
+def test_what_a_stop_string_withheld_belongs_to_a_message_that_had_ended(
+    context: MakeContext,
+) -> None:
+    """"say z" might have become "say zz"; its end delivered the "z"."""
+    prompt = ChatPrompt(({"role": "user", "content": "hi"},))
+    forced = (*map(ord, "say z"), EOS_ID)
+    params = SamplingParams(seed=3, stop=("zz",))
+
+    async def run() -> None:
+        service = GenerationService(ScriptedBackend())
+        asked = GenerationCall(prompt, params, forced_ids=forced)
+        ended = (await collect(service, asked, context()))[-1]
+        assert isinstance(ended, Ended)
+        assert ended.message is not None
+        assert ended.message.text == "say z"
+
+    in_loop(run())
+
+
 def test_waiting_calls_hear_that_they_wait(call: MakeCall, context: MakeContext) -> None:
     async def run() -> None:
         backend = ScriptedBackend(slots=1)
