@@ -4,6 +4,8 @@ A model of 135M parameters learns the form of a call from examples, so a convers
 four. A larger one needs none.
 """
 
+import json
+
 SYSTEM = "You book meeting rooms."
 BOOKED = {("Thursday", "14:30", "Blue"): "press call"}
 
@@ -54,3 +56,18 @@ def example_turns() -> list[tuple[str, dict[str, str], str, str]]:
             answer = f"Room {room} is taken by the {BOOKED[day, time, room]}."
         turns.append((question, arguments, result, answer))
     return turns
+
+
+def example_messages() -> list[dict]:
+    """The conversation so far, in OpenAI's words."""
+    messages: list[dict] = [{"role": "system", "content": SYSTEM}]
+    for number, (question, arguments, result, answer) in enumerate(example_turns()):
+        function = {"name": "book_room", "arguments": json.dumps(arguments)}
+        call = {"id": f"call_{number}", "type": "function", "function": function}
+        messages += [
+            {"role": "user", "content": question},
+            {"role": "assistant", "content": None, "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": call["id"], "content": result},
+            {"role": "assistant", "content": answer},
+        ]
+    return messages

@@ -7,27 +7,11 @@ python docs/agents/with_openai.py
 import json
 
 from openai import OpenAI
-from rooms import QUESTIONS, SYSTEM, TOOL, book_room, example_turns
-
-
-def examples() -> list[dict]:
-    """The conversation so far, in OpenAI's words."""
-    messages: list[dict] = [{"role": "system", "content": SYSTEM}]
-    for number, (question, arguments, result, answer) in enumerate(example_turns()):
-        function = {"name": "book_room", "arguments": json.dumps(arguments)}
-        call = {"id": f"call_{number}", "type": "function", "function": function}
-        messages += [
-            {"role": "user", "content": question},
-            {"role": "assistant", "content": None, "tool_calls": [call]},
-            {"role": "tool", "tool_call_id": call["id"], "content": result},
-            {"role": "assistant", "content": answer},
-        ]
-    return messages
-
+from rooms import QUESTIONS, TOOL, book_room, example_messages
 
 client = OpenAI()
 model = client.models.list().data[0].id
-messages = examples()
+messages = example_messages()
 for question in QUESTIONS:
     messages.append({"role": "user", "content": question})
     for _ in range(4):

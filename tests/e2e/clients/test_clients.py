@@ -20,6 +20,7 @@ import pytest
 
 from whiflash import Engine
 from whiflash.chat.constraints.compiler import GrammarCompiler
+from whiflash.serving.grpc.server import GrpcServer
 from whiflash.testing.http_server import HttpServer
 
 HERE = Path(__file__).parent
@@ -132,8 +133,20 @@ def fields_of(requests: list[dict[str, Any]]) -> set[tuple[str, ...]]:
     return {(request["path"], *sorted(request["body"])) for request in requests}
 
 
-@pytest.mark.parametrize("script", ["with_openai", "with_pydantic_ai", "with_langchain"])
-def test_the_documented_agents_run(engine: Engine, server: HttpServer, script: str) -> None:
+@pytest.fixture(scope="module")
+def grpc_target(server: HttpServer) -> Iterator[str]:
+    grpc = GrpcServer(server.service, port=0)
+    server.call(grpc.start())
+    yield f"127.0.0.1:{grpc.port}"
+    server.call(grpc.stop())
+
+
+@pytest.mark.parametrize(
+    "script", ["with_openai", "with_pydantic_ai", "with_langchain", "with_grpc"]
+)
+def test_the_documented_agents_run(
+    engine: Engine, server: HttpServer, grpc_target: str, script: str
+) -> None:
     environment = {
         **os.environ,
         **QUIET,
@@ -144,7 +157,11 @@ def test_the_documented_agents_run(engine: Engine, server: HttpServer, script: s
     }
     turns = Turns(engine)
     run = subprocess.run(
-        [sys.executable, AGENTS / f"{script}.py"],
+        [
+            sys.executable,
+            AGENTS / f"{script}.py",
+            *([grpc_target] if script == "with_grpc" else []),
+        ],
         env=environment,
         capture_output=True,
         text=True,
