@@ -141,9 +141,7 @@ def grpc_target(server: HttpServer) -> Iterator[str]:
     server.call(grpc.stop())
 
 
-@pytest.mark.parametrize(
-    "script", ["with_openai", "with_pydantic_ai", "with_langchain", "with_grpc"]
-)
+@pytest.mark.parametrize("script", sorted(path.stem for path in AGENTS.glob("with_*.py")))
 def test_the_documented_agents_run(
     engine: Engine, server: HttpServer, grpc_target: str, script: str
 ) -> None:
