@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -13,13 +12,13 @@ from whiflash.core.errors import ConfigError
 from whiflash.core.rows import Outcome, RouteRow
 from whiflash.core.signals import SignalNeeds
 from whiflash.routing.bounded import Bounded
-from whiflash.routing.factor_table import MATCH_EDGES_TOKENS
 from whiflash.routing.paradigms import RETRIEVAL, found
 from whiflash.routing.survival import ranked
 
 _MIN_SURVIVAL = 0.1
 _FIRST_SCORE = 0.5
 _MAX_SCORES = 65536
+_CANDIDATE_TOKENS = 4
 
 
 @dataclass(slots=True)
@@ -84,7 +83,7 @@ class TensorRT:
         """Nothing to learn."""
 
 
-Candidate = tuple[int, str, int]
+Candidate = tuple[str, int]
 
 
 @dataclass(slots=True)
@@ -145,5 +144,6 @@ class ReSpec:
 
 
 def _candidate(row: RouteRow) -> Candidate:
-    source = row.drafts[RETRIEVAL].source
-    return row.sequence_id, source, bisect_right(MATCH_EDGES_TOKENS, row.matched)
+    """A match position is known by what follows it, as a hash: no text is kept."""
+    tree = row.drafts[RETRIEVAL]
+    return row.namespace, hash((tree.source, tree.tokens[:_CANDIDATE_TOKENS].tobytes()))

@@ -80,12 +80,10 @@ class EntropyPolicy:
         return self._mode.predictions(rows, [self._choice(row) for row in rows])
 
     def _choice(self, row: RouteRow) -> RuleChoice:
-        below = self._below or first_of(BLOCK, row.arms) or NONE
-        wanted, other = (self._above, below)
-        if not row.signals.entropy > self._tau:
-            wanted, other = other, wanted
-        arm = wanted if wanted in row.arms else other
-        return (arm, row.max_nodes) if arm in row.arms and arm != NONE else (NONE, 0)
+        below = self._below or first_of(BLOCK, row.arms) or ""
+        is_above = row.signals.entropy > self._tau
+        arm = first_of((self._above, below) if is_above else (below, self._above), row.arms)
+        return (NONE, 0) if arm is None or arm == NONE else (arm, row.max_nodes)
 
     def observe(self, outcomes: Sequence[Outcome]) -> None:
         """The rule learns nothing; its trim does."""

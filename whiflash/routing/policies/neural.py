@@ -29,6 +29,7 @@ from whiflash.core.errors import ConfigError
 from whiflash.core.rows import NONE, Outcome, Prediction, RouteRow
 from whiflash.core.signals import SignalNeeds
 from whiflash.routing.costs import Costs
+from whiflash.routing.paradigms import first_of
 from whiflash.routing.router_file import RouterFile
 from whiflash.routing.rule import RuleChoice, RuleMode
 from whiflash.routing.setting import PolicySetting, require_arms
@@ -90,11 +91,10 @@ class NeuralPolicy:
         return gains
 
     def _choice(self, row: RouteRow, gain: float) -> RuleChoice:
-        wanted, other = self._router.negative, self._router.positive
-        if gain > self._threshold:
-            wanted, other = other, wanted
-        arm = wanted if wanted in row.arms else other
-        return (arm, row.max_nodes) if arm in row.arms and arm != NONE else (NONE, 0)
+        positive, negative = self._router.positive, self._router.negative
+        is_above = gain > self._threshold
+        arm = first_of((positive, negative) if is_above else (negative, positive), row.arms)
+        return (NONE, 0) if arm is None or arm == NONE else (arm, row.max_nodes)
 
     def observe(self, outcomes: Sequence[Outcome]) -> None:
         """The rule learns nothing; its trim does."""

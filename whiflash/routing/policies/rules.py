@@ -7,8 +7,9 @@ the draft is at most factor * match length + offset long and ends where survival
 `respec` (ReSpec, arXiv 2511.01282, Algorithm 1): retrieval if the mean entropy over the best
 lookback is at most theta and the candidate's score is good; strict verification, as everything
 here. Otherwise the model drafts; where there is none, nothing (`arctic` then always retrieves).
-In our terms: Arctic's score is the sum of the draft's survival; ReSpec scores match positions, but
-our retrieval merges them, so a candidate is a source and match length within one sequence.
+In our terms: Arctic's score is the sum of the draft's survival. ReSpec scores match positions and
+verifies several good ones as a tree; here retrieval makes one draft, and its candidate is known by
+its source and the tokens it begins with, within the namespace.
 
 When it is neutral. Where retrieval finds nothing and no model is there. None of the rules asks
 what a node costs, so all lose under load; with `trim` they draft nothing where nothing pays.
