@@ -114,6 +114,8 @@ class GenerationRequest:
     forced_ids:      tokens already delivered to the client (resume): fed as a prefix of the answer.
     store:           whether the finished turn may enter the trajectory store.
     constraint:      the form that the answer must have; None for any.
+    call_marker:     text of an answer that calls a tool: its KV is kept for the next turn for a
+                     while; "" where no tools were offered.
     """
 
     prompt_ids: tuple[int, ...]
@@ -127,3 +129,4 @@ class GenerationRequest:
     store: bool = True
     deadline_s: float | None = None
     constraint: ConstraintSpec | None = None
+    call_marker: str = ""

@@ -32,12 +32,16 @@ class ArmUsage:
 
 @dataclass(slots=True)
 class Usage:
-    """Of one choice. Times in milliseconds of wall clock, shared forwards counted in full."""
+    """Of one choice. Times in milliseconds of wall clock, shared forwards counted in full.
+
+    preemptions: times that it had to wait for memory after it had begun to run.
+    """
 
     prompt_tokens: int = 0
     cached_tokens: int = 0
     completion_tokens: int = 0
     rounds: int = 0
+    preemptions: int = 0
     queue_ms: float = 0.0
     prefill_ms: float = 0.0
     decode_ms: float = 0.0

@@ -1,4 +1,4 @@
-"""Who may run: the bounded queue, the memory budget, and reuse of prefixes."""
+"""Who may run: the bounded queue, the memory of each sequence, and who gives it up."""
 
 from __future__ import annotations
 
@@ -9,16 +9,20 @@ from collections.abc import Callable, Iterable
 from whiflash.core.errors import PromptTooLongError, QueueFullError
 from whiflash.core.params import GenerationRequest
 from whiflash.core.protocols import SequenceCache, Target
-from whiflash.engine.prefix import MIN_REUSE_TOKENS, PrefixStore, common_prefix_tokens
+from whiflash.engine.counters import Counters
+from whiflash.engine.memory import KvMemory
+from whiflash.engine.parking import NAMESPACE_SHARE, Parking
+from whiflash.engine.prefix import PrefixStore
+from whiflash.engine.reuse import Source, find_source, why_it_ended
 from whiflash.engine.sequence import Sequence, State
 
 FIRST_ALLOCATION_TOKENS = 128
-"""Room for the answer in a new cache; it grows by doubling up to its reservation."""
+"""Room for the answer in a new cache; it grows by doubling within its reservation."""
 
 
 class Admission:
-    """Reserves, for each running sequence, the memory of its longest possible answer, so that a
-    running turn never has to be stopped for memory."""
+    """Reserves prompt, headroom and one round's scratch (`KvMemory`). When that runs out, finished
+    turns give way, parked ones last, and then the youngest running one is preempted."""
 
     def __init__(
         self,
@@ -28,15 +32,17 @@ class Admission:
         max_queue: int,
         max_scratch: int,
         on_drop: Callable[[int], None],
+        counters: Counters,
     ) -> None:
         """`on_drop` hears the draft id of every finished turn whose KV is given up."""
         self._target = target
-        self._memory_bytes = memory_bytes
         self._max_batch = max_batch
         self._max_queue = max_queue
-        self._max_scratch = max_scratch
+        self._on_drop = on_drop
+        self._counters = counters
         self.waiting: deque[Sequence] = deque()
-        self.prefixes = PrefixStore(on_drop)
+        self.prefixes = PrefixStore(on_drop, Parking(int(NAMESPACE_SHARE * memory_bytes)))
+        self.memory = KvMemory(target, memory_bytes, max_scratch, self.prefixes)
         self.num_prefix_hits = 0
 
     def check(self, request: GenerationRequest) -> None:
@@ -49,11 +55,11 @@ class Admission:
                 "room for no answer; shorten the prompt",
                 "prompt",
             )
-        needed = self._target.cache_bytes(self._most_tokens(request))
-        if needed > self._memory_bytes:
+        needed, held = self.memory.most_bytes(request), self.memory.num_bytes
+        if needed > held:
             raise PromptTooLongError(
                 f"prompt and max_tokens need {needed >> 20} MiB of KV memory, the budget is "
-                f"{self._memory_bytes >> 20} MiB; lower max_tokens or raise memory",
+                f"{held >> 20} MiB; lower max_tokens or raise memory",
                 "max_tokens",
             )
         if len(self.waiting) + request.params.n > self._max_queue + self._max_batch:
@@ -62,9 +68,30 @@ class Admission:
                 "try again later"
             )
 
-    def _most_tokens(self, request: GenerationRequest) -> int:
-        answer = len(request.prompt_ids) + request.params.max_tokens
-        return min(answer, self._target.info.context_limit) + self._max_scratch
+    def extend(self, running: Iterable[Sequence]) -> list[Sequence]:
+        """Before a round: each running sequence reserves what the round may write, the oldest
+        first. Returns those that were preempted for it, youngest first. The oldest never is, and
+        what was admitted fits alone, so somebody always goes on."""
+        live = sorted(running, key=lambda sequence: sequence.id)
+        preempted: list[Sequence] = []
+        for sequence in list(live):
+            while sequence in live and not self.memory.grow(sequence, live):
+                preempted.append(live.pop())
+                assert live, "a sequence that fits alone found no room"
+                self.preempt(preempted[-1])
+        return preempted
+
+    def preempt(self, sequence: Sequence) -> None:
+        """Takes a running sequence's memory away. It is the first to be admitted again, with the
+        same text before it: key, sampler, stops and grammar stay, its KV is computed anew."""
+        assert sequence.cache is not None
+        sequence.cache.release()
+        sequence.cache = None
+        sequence.reserved_bytes = 0
+        sequence.state = State.PREEMPTED
+        sequence.usage.preemptions += 1
+        self._counters.preemptions += 1
+        self.waiting.appendleft(sequence)
 
     def admit(self, running: list[Sequence]) -> list[Sequence]:
         """Moves sequences, oldest first, from the queue to prefill while slots and memory last.
@@ -76,11 +103,17 @@ class Admission:
             if self._waits_for_sibling(sequence, live) or not self._take_memory(sequence, live):
                 break
             self.waiting.popleft()
-            sequence.state = State.PREFILL
-            sequence.admitted_s = time.perf_counter()
-            sequence.usage.queue_ms = 1e3 * (sequence.admitted_s - sequence.submitted_s)
+            self._begin(sequence)
             admitted.append(sequence)
         return admitted
+
+    @staticmethod
+    def _begin(sequence: Sequence) -> None:
+        has_prefill = len(sequence.pending_prefill) > 0
+        if sequence.state is State.WAITING:
+            sequence.admitted_s = time.perf_counter()
+            sequence.usage.queue_ms = 1e3 * (sequence.admitted_s - sequence.submitted_s)
+        sequence.state = State.PREFILL if has_prefill else State.DECODE
 
     @staticmethod
     def _waits_for_sibling(sequence: Sequence, live: Iterable[Sequence]) -> bool:
@@ -90,59 +123,53 @@ class Admission:
         )
 
     def _take_memory(self, sequence: Sequence, live: list[Sequence]) -> bool:
-        reserve = self._target.cache_bytes(self._most_tokens(sequence.request))
-        reserved = sum(other.reserved_bytes for other in live)
-        namespace = sequence.request.namespace
-        found = self.prefixes.best(namespace, sequence.ids)
-        spare = found[0] if found else None
-        while reserved + reserve + self.prefixes.num_bytes > self._memory_bytes:
-            if not self.prefixes.evict_one(spare):
-                if spare is None:
-                    return False  # a running sequence must finish first
-                spare = found = None
-        sequence.cache = self._cache_for(sequence, live)
-        sequence.reserved_bytes = max(reserve, sequence.cache.num_bytes)
+        """Reserves, and makes the cache; False where a running sequence must finish first."""
+        needed = self.memory.entry_bytes(sequence)
+        source = find_source(sequence, needed, live, self.prefixes, self.memory)
+        if source is None:
+            return False
+        if sequence.state is State.WAITING:
+            self._note_reuse(sequence, source)
+        sequence.cache = self._cache_of(sequence, source)
+        sequence.reserved_bytes = max(needed, sequence.cache.num_bytes)
         return True
 
-    def _cache_for(self, sequence: Sequence, live: list[Sequence]) -> SequenceCache:
-        """The longest prefix wins, whether a finished turn left it or a running one holds it."""
-        finished = self.prefixes.best(sequence.request.namespace, sequence.ids)
-        donor, common = self._best_live(sequence, live)
-        if finished is not None and finished[1] >= common:
-            claimed = self.prefixes.claim(*finished)
-            cache = claimed.cache
-            if claimed.draft_id is not None:
-                sequence.inherit_drafts(claimed.draft_id)
-        elif donor is not None and donor.cache is not None:
-            cache = donor.cache.fork(common)
-        else:
-            first = sequence.num_ids + FIRST_ALLOCATION_TOKENS
-            return self._target.new_cache(min(first, self._most_tokens(sequence.request)))
+    def _note_reuse(self, sequence: Sequence, source: Source) -> None:
+        """Once per sequence: what is reused when it comes back does not count."""
+        match, counters = source.match, self._counters
+        counters.reuse_ended[why_it_ended(sequence, match, self.prefixes)] += 1
+        if match is None:
+            return
         self.num_prefix_hits += 1
-        sequence.usage.cached_tokens = min(cache.length, sequence.num_prompt)
-        return cache
+        counters.parked_hits += match.entry is not None and self.prefixes.is_parked(match.entry)
+        sequence.usage.cached_tokens = min(match.common, sequence.num_prompt)
 
-    @staticmethod
-    def _best_live(sequence: Sequence, live: Iterable[Sequence]) -> tuple[Sequence | None, int]:
-        best: Sequence | None = None
-        best_common = 0
-        for other in live:
-            if other.request.namespace != sequence.request.namespace or other.cache is None:
-                continue
-            committed = other.ids[: other.cache.length]
-            common = min(common_prefix_tokens(committed, sequence.ids), sequence.num_ids - 1)
-            if common >= MIN_REUSE_TOKENS and common > best_common:
-                best, best_common = other, common
-        return best, best_common
+    def _cache_of(self, sequence: Sequence, source: Source) -> SequenceCache:
+        match = source.match
+        if match is None:
+            first = sequence.num_ids + FIRST_ALLOCATION_TOKENS
+            return self._target.new_cache(min(first, self.memory.entry_tokens(sequence)))
+        if match.entry is None:
+            return match.donor_cache.fork(match.common)
+        if not source.takes_over:
+            return self.prefixes.copy(match.entry, match.common)
+        if sequence.state is State.PREEMPTED:
+            self._on_drop(match.entry.draft_id)  # drafters still hold this sequence's own
+        else:
+            sequence.inherit_drafts(match.entry.draft_id)
+        return self.prefixes.take_over(match.entry, match.common)
 
     def retire(self, sequence: Sequence) -> None:
         """A sequence finished: its KV becomes reusable, its reservation free."""
         cache, sequence.cache = sequence.cache, None
         sequence.reserved_bytes = 0
         if cache is not None:
-            self.prefixes.keep(sequence.request.namespace, sequence.ids, cache, sequence.draft_id)
+            request = sequence.request
+            self._counters.parked += self.prefixes.keep(
+                request.namespace, sequence.ids, min(sequence.num_prompt, cache.length), cache,
+                sequence.draft_id, parks=sequence.ended_in_call,
+            )  # fmt: skip
 
     def check_integrity(self, running: Iterable[Sequence]) -> None:
         self.prefixes.check_integrity()
-        held = sum(s.reserved_bytes for s in running) + self.prefixes.num_bytes
-        assert held <= self._memory_bytes, f"{held} bytes held of {self._memory_bytes}"
+        self.memory.check_integrity(running)

@@ -56,7 +56,8 @@ class Arms:
     def adopt(self, sequence: Sequence) -> bool:
         """At admission: what is held of an earlier turn is cut to the prefix taken over. Whether
         there may be any."""
-        if sequence.draft_id == sequence.id or sequence.cache is None:
+        is_new = sequence.usage.preemptions == 0  # what is held of a preempted one still holds
+        if not is_new or sequence.draft_id == sequence.id or sequence.cache is None:
             return False
         for drafter in self.tap_drafters.values():
             drafter.crop(sequence.draft_id, sequence.cache.length)

@@ -20,7 +20,7 @@ from whiflash.engine.counters import Counters
 from whiflash.engine.drafting import Drafting, DraftLimits, RowDraft
 from whiflash.engine.feedback import FeedbackBook
 from whiflash.engine.intake import Intake
-from whiflash.engine.prefill import PrefillChunk, plan_chunks
+from whiflash.engine.prefill import PrefillChunk, commit_chunks, plan_chunks
 from whiflash.engine.publish import Publisher
 from whiflash.engine.sequence import Sequence, State
 from whiflash.engine.ticket import Ticket
@@ -62,10 +62,11 @@ class EngineCore:
         self._needs = router.needs | publisher.needs
         self._limits = limits
         info = target.info
+        self.counters = Counters()
         self.intake = Intake(info, tokenizer, tuple(drafters))
         self.admission = Admission(
             target, limits.memory_bytes, limits.max_batch, limits.max_queue,
-            limits.max_draft_nodes, self.arms.drop,
+            limits.max_draft_nodes, self.arms.drop, self.counters,
         )  # fmt: skip
         depth_limit = DraftLimits(
             limits.max_draft_nodes, limits.max_draft_depth, info.context_limit
@@ -73,7 +74,6 @@ class EngineCore:
         catch_ups = CatchUps(self.arms.tap_drafters, limits.draft_window)
         self.drafting = Drafting(self.arms, router, catch_ups, depth_limit, info.vocab_size)
         self.feedback = FeedbackBook()
-        self.counters = Counters()
         self.running: list[Sequence] = []
 
     def submit(self, ticket: Ticket) -> list[Sequence]:
@@ -92,22 +92,27 @@ class EngineCore:
         """One round of every running sequence; False if there was nothing to do."""
         started = time.perf_counter()
         self._drop_ended()
+        self.admission.extend(self.running)
+        self._sift()
         self.running += self._admit()
         if not self.running:
             return False
         chunks = plan_chunks(self.running, self._limits.prefill_chunk)
         decoding = [s for s in self.running if s.state is State.DECODE]
         rows = self.drafting.run(decoding, sum(chunk.num_tokens for chunk in chunks))
-        rows, chunks = self._drop_cancelled(rows, chunks)
+        rows, chunks = self._drop_gone(rows, chunks)
         if not rows and not chunks:
             return True
         forward = VerifyForward(self.target, rows, chunks)
         verdicts = forward.judge_all(rows, chunks)
-        self._commit_prefill(chunks)
+        self.counters.prefill_tokens += commit_chunks(chunks)
         emitted = self._apply(forward, rows, verdicts)
         self._account(forward, rows, chunks, emitted, started)
-        self.running = [s for s in self.running if not s.is_finished]
+        self._sift()
         return True
+
+    def _sift(self) -> None:
+        self.running = [s for s in self.running if s.is_running]
 
     def _admit(self) -> list[Sequence]:
         admitted = self.admission.admit(self.running)
@@ -118,37 +123,28 @@ class EngineCore:
         """Cancelled and overdue sequences leave before anything is spent on them."""
         now = time.perf_counter()
         for sequence in [*self.running, *self.admission.waiting]:
-            reason = _end_reason(sequence, now)
+            reason = sequence.end_reason(now)
             if reason is not None:
                 self._finish(sequence, reason)
-        self.running = [s for s in self.running if not s.is_finished]
+        self._sift()
         waiting = self.admission.waiting
         for sequence in [s for s in waiting if s.is_finished]:
             waiting.remove(sequence)
 
-    def _drop_cancelled(
+    def _drop_gone(
         self, rows: list[RowDraft], chunks: list[PrefillChunk]
     ) -> tuple[list[RowDraft], list[PrefillChunk]]:
-        """A caller may leave while its row drafts: the draft is dropped with the row."""
+        """A caller may leave while its row drafts, and a row may lose its memory meanwhile: the
+        draft is dropped with the row, and nobody learns from it."""
         for sequence in [row.sequence for row in rows] + [c.sequence for c in chunks]:
-            if sequence.ticket.is_cancelled and not sequence.is_finished:
+            if sequence.ticket.is_cancelled and sequence.is_running:
                 self.counters.cancelled_mid_draft += sequence.state is State.DECODE
                 self._finish(sequence, FinishReason.CANCELLED)
-        self.running = [s for s in self.running if not s.is_finished]
+        self._sift()
         return (
-            [row for row in rows if not row.sequence.is_finished],
-            [chunk for chunk in chunks if not chunk.sequence.is_finished],
+            [row for row in rows if row.sequence.is_running],
+            [chunk for chunk in chunks if chunk.sequence.is_running],
         )
-
-    def _commit_prefill(self, chunks: list[PrefillChunk]) -> None:
-        for chunk in chunks:
-            sequence = chunk.sequence
-            assert sequence.cache is not None
-            is_last = chunk.is_last
-            sequence.cache.commit(range(chunk.num_tokens))
-            self.counters.prefill_tokens += chunk.num_tokens
-            if is_last:
-                sequence.state = State.DECODE
 
     def _apply(
         self, forward: VerifyForward, rows: list[RowDraft], verdicts: list[Verdict]
@@ -253,12 +249,3 @@ class EngineCore:
         self.arms.check_integrity()
         if not self.has_work:
             assert len(self.feedback) == 0, "proposals outlived their sequences"
-
-
-def _end_reason(sequence: Sequence, now: float) -> FinishReason | None:
-    if sequence.ticket.is_cancelled:
-        return FinishReason.CANCELLED
-    deadline = sequence.request.deadline_s
-    if deadline is not None and now - sequence.submitted_s > deadline:
-        return FinishReason.DEADLINE
-    return None

@@ -22,6 +22,9 @@ class Counters:
     mixed_arm_steps: forwards with drafts of several arms.
     inherited_drafts: turns that went on with what drafters held of the turn before.
     switched: by "from>to", rounds whose arm is another than the sequence's last one's.
+    preemptions: times that a running turn had to give its memory up.
+    parked, parked_hits: turns whose KV was kept for a tool's result; next turns that found it.
+    reuse_ended: by reason (engine.reuse), sequences at their admission.
     constrained_rounds, mask_ms: rounds of answers with a grammar; time spent on their masks.
     """
 
@@ -37,11 +40,15 @@ class Counters:
     mixed_arm_steps: int = 0
     cancelled_mid_draft: int = 0
     inherited_drafts: int = 0
+    preemptions: int = 0
+    parked: int = 0
+    parked_hits: int = 0
     constrained_rounds: int = 0
     mask_ms: float = 0.0
     rejected_at: Counter[int] = field(default_factory=Counter)
     arm_rounds: Counter[str] = field(default_factory=Counter)
     switched: Counter[str] = field(default_factory=Counter)
+    reuse_ended: Counter[str] = field(default_factory=Counter)
 
     def describe(self) -> dict[str, Any]:
         """JSON-able. (`dataclasses.asdict` breaks Counters: it rebuilds them from pairs.)"""

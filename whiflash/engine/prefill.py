@@ -16,14 +16,20 @@ BUSY_SHARE = 0.25
 
 @dataclass(frozen=True, slots=True)
 class PrefillChunk:
-    """`num_tokens` prompt tokens of a sequence; the last chunk's logits start the answer."""
+    """`num_tokens` pending tokens of a sequence."""
 
     sequence: Sequence
     num_tokens: int
 
     @property
-    def is_last(self) -> bool:
+    def is_complete(self) -> bool:
+        """Nothing is pending behind it."""
         return self.num_tokens == len(self.sequence.pending_prefill)
+
+    @property
+    def is_last(self) -> bool:
+        """Its logits start the answer, which a chunk after a preemption never does."""
+        return self.is_complete and not self.sequence.has_begun
 
     def segment(self) -> ForwardSegment:
         assert self.sequence.cache is not None
@@ -44,3 +50,14 @@ def plan_chunks(running: Rows[Sequence], share_tokens: int) -> list[PrefillChunk
             chunks.append(PrefillChunk(sequence, take))
             left -= take
     return chunks
+
+
+def commit_chunks(chunks: Rows[PrefillChunk]) -> int:
+    """After the forward; what is complete decodes from now on. Tokens committed."""
+    for chunk in chunks:
+        sequence, is_complete = chunk.sequence, chunk.is_complete
+        assert sequence.cache is not None
+        sequence.cache.commit(range(chunk.num_tokens))
+        if is_complete:
+            sequence.state = State.DECODE
+    return sum(chunk.num_tokens for chunk in chunks)

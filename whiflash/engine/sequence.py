@@ -20,11 +20,13 @@ from whiflash.sampling.stops import StopChecker
 
 
 class State(Enum):
-    """Where a sequence stands; `choose`, `draft` and `verify` happen inside one step."""
+    """Where a sequence stands; `choose`, `draft` and `verify` happen inside one step. A preempted
+    one waits without KV; what it has said stays said."""
 
     WAITING = "waiting"
     PREFILL = "prefill"
     DECODE = "decode"
+    PREEMPTED = "preempted"
     FINISHED = "finished"
 
 
@@ -94,10 +96,28 @@ class Sequence:
         return self.state is State.FINISHED
 
     @property
+    def is_running(self) -> bool:
+        return self.state in (State.PREFILL, State.DECODE)
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether a token of the answer was emitted here; `forced_ids` were not."""
+        return self.num_generated > len(self.request.forced_ids)
+
+    @property
     def pending_prefill(self) -> npt.NDArray[np.int32]:
-        """Prompt ids whose KV does not exist yet."""
+        """Ids whose KV does not exist yet and must before a round: the prompt's, and after a
+        preemption the answer's as well, but for the root, which the round itself runs."""
         assert self.cache is not None
-        return self._ids[self.cache.length : self._num_ids]
+        return self._ids[self.cache.length : self._num_ids - self.has_begun]
+
+    @property
+    def ended_in_call(self) -> bool:
+        """The turn is over and its answer calls a tool, so that the next turn is near."""
+        marker = self.request.call_marker
+        if not marker or self.finish_reason is not FinishReason.STOP:
+            return False
+        return marker in "".join(segment.text for segment in self.segments)
 
     def inherit_drafts(self, draft_id: int) -> None:
         """The turn whose KV this one took over is known to drafters under that id."""
@@ -112,14 +132,24 @@ class Sequence:
         self._ids[self._num_ids : needed] = tokens
         self._num_ids = needed
 
+    def end_reason(self, now_s: float) -> FinishReason | None:
+        """Whether it must end before anything more is spent on it."""
+        if self.ticket.is_cancelled:
+            return FinishReason.CANCELLED
+        deadline = self.request.deadline_s
+        if deadline is not None and now_s - self.submitted_s > deadline:
+            return FinishReason.DEADLINE
+        return None
+
     def check_integrity(self) -> None:
         if self.state is State.DECODE:
             assert self.cache is not None
             assert self.cache.length == self.num_ids - 1, (self.cache.length, self.num_ids)
         if self.grammar is not None and self.state is not State.FINISHED:
             self.grammar.check_integrity(self.generated.tolist())
-        if self.state in (State.WAITING, State.FINISHED):
+        if self.state in (State.WAITING, State.PREEMPTED, State.FINISHED):
             assert self.cache is None
+            assert self.reserved_bytes == 0
         if self.cache is not None:
             self.cache.check_integrity()
             held, allowed = self.cache.num_bytes, self.reserved_bytes
