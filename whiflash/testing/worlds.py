@@ -167,14 +167,19 @@ class Tally:
                 nothing_allowed=reasons.count(FinishReason.ERROR),
             )
 
-    def require_coverage(self, max_depth: int) -> None:
-        """Raises AssertionError naming what never happened."""
+    def missing(self, max_depth: int) -> list[str]:
+        """What never happened so far."""
         missing = [name for name, count in self.covered.items() if count == 0]
         missing += [f"rejection at depth {d}" for d in range(1, max_depth + 1)
                     if self.rejected_at[d] == 0]  # fmt: skip
         missing += [f"rounds of {arm}" for arm in (NONE, RETRIEVAL, *SCRIPTED, *NEURAL)
                     if self.arm_rounds[arm] == 0]  # fmt: skip
         missing += [f"switch {way}" for way in _ALL_SWITCHES if self.switched[way] == 0]
+        return missing
+
+    def require_coverage(self, max_depth: int) -> None:
+        """Raises AssertionError naming what never happened."""
+        missing = self.missing(max_depth)
         assert not missing, f"the scenarios never covered: {', '.join(missing)}"
 
     def lines(self) -> list[str]:
@@ -247,7 +252,7 @@ def run_scenario(
     indexes = TrajectoryIndexes(log, 8 << 20)
     try:
         core = _random_core(rng, target, tokenizer, truth, planned, log, indexes, toys)
-        completions = run_planned(core, planned)
+        completions = run_planned(core, planned, check_every=1 if constrained_share == 1 else 7)
         compared = [
             require_same_text(plan, done, answers)
             for plan, done, answers in zip(planned, completions, truth.answers, strict=True)
