@@ -19,12 +19,12 @@ def entropy(row: int) -> float:
     return float(-(P[row] * P[row].log()).sum())
 
 
-def signals_of(visit: Visit, needs: SignalNeeds = SignalNeeds()):
+def signals_of(visit: Visit, needs: SignalNeeds):
     return root_signals(LOGITS, HIDDEN, [visit], needs)[0]
 
 
 def test_entropy_and_margin_at_the_last_row_and_nothing_unasked():
-    told = signals_of(Visit(2, (0, 1, 3), DraftTree.chain([1, 2, 3])))
+    told = signals_of(Visit(2, (0, 1, 3), DraftTree.chain([1, 2, 3])), SignalNeeds())
     top = P[5].topk(2).values
     assert told.entropy == pytest.approx(entropy(5), rel=1e-5)
     assert told.margin == pytest.approx(float(top[0] - top[1]), rel=1e-5)
