@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -26,7 +27,7 @@ PARAMS = SamplingParams(max_tokens=40, temperature=1.0, seed=3)
 class WatchedCompiler(GrammarCompiler):
     """Notes who asks; `delay_s` makes it slow."""
 
-    callers: list[str] = []
+    callers: ClassVar[list[str]] = []
     delay_s = 0.0
 
     def compile(self, spec: ConstraintSpec) -> CompiledConstraint:
