@@ -32,7 +32,8 @@ class JsonFormatter(logging.Formatter):
         }
         if record.exc_info and record.exc_info[1] is not None:
             line.update(_fault(record.exc_info[1]))
-        return json.dumps(line, ensure_ascii=False, default=repr)
+        # In ASCII: half a surrogate pair from a client must not break the stream.
+        return json.dumps(line, default=repr)
 
 
 def log_event(logger: logging.Logger, event: str, fields: Mapping[str, Any]) -> None:
