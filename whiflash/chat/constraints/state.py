@@ -69,9 +69,12 @@ class GrammarState:
             return TokenMasks(words, self._vocab_size)
         first_child, next_sibling = _links(tree)
         tokens = np.concatenate([np.zeros(1, np.int64), tree.tokens])
-        arrays = (first_child, next_sibling, tokens, words)
         is_whole = self._matcher.traverse_draft_tree(
-            *(torch.from_numpy(array) for array in arrays), MAX_MASK_SECONDS
+            torch.from_numpy(first_child),
+            torch.from_numpy(next_sibling),
+            torch.from_numpy(tokens),
+            torch.from_numpy(words),
+            MAX_MASK_SECONDS,
         )
         if not is_whole:
             raise RuntimeError(f"masks took more than {MAX_MASK_SECONDS:g} s; simplify the schema")
