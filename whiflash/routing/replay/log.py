@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -79,7 +80,7 @@ class _RunReader:
         self._step.add(record)
         turn = self._turns.setdefault(record["sequence"], Turn(record["sequence"]))
         turn.last = max(turn.last, record["position"] + record["emitted"])
-        if record["entropy"] is not None and record["emitted"] > 0:
+        if record["emitted"] > 0:
             turn.roots[record["position"]] = _root(record)
 
     def settled(self, record: Record) -> None:
@@ -100,7 +101,7 @@ class _RunReader:
                 old = root.proposals[arm]
                 root.proposals[arm] = Proposal(old.nodes, old.survival, ranks)
         self.run.costs.freeze()
-        self.run.turns = [turn for turn in self._turns.values() if turn.roots]
+        self.run.turns = [turn for turn in self._turns.values() if turn.has_choice]
         return self.run
 
 
@@ -110,6 +111,8 @@ def _root(record: Record) -> Root:
         arm: Proposal(nodes, tuple(survival.get(arm, ())))
         for arm, nodes in record["proposed"].items()
     }
+    if record["entropy"] is None:  # no room for a draft: nobody has a choice there
+        return Root(Signals(math.nan, math.nan), 0, 0, record["emitted"])
     signals = Signals(record["entropy"], record["margin"], recent=tuple(record["recent"]))
     return Root(signals, record["matched"], record["max_nodes"], record["emitted"], proposals)
 

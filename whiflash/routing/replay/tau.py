@@ -57,7 +57,11 @@ class TauSearch:
         arms = above, below
         self._texts = [_text(turn, run, arms) for run in runs for turn in run.turns]
         self.entropies = np.array([s.entropy for t in self._texts for s in t.stops.values()])
-        self.num_censored = sum(len(t.turn.roots) - len(t.stops) for t in self._texts)
+        self.num_censored = sum(
+            root.max_nodes > 0 and position not in text.stops
+            for text in self._texts
+            for position, root in text.turn.roots.items()
+        )
         if not len(self.entropies):
             raise ConfigError(f"no root of the log holds proposals of both {above} and {below}; "
                               "record it with --policy survey")  # fmt: skip

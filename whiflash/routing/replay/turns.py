@@ -37,7 +37,8 @@ class Proposal:
 
 @dataclass(slots=True)
 class Root:
-    """What was known at a root; emitted: tokens of the round that was run there."""
+    """What was known at a root. max_nodes: 0 where the row may not draft; emitted: tokens of the
+    round that was run there."""
 
     signals: Signals
     matched: int
@@ -58,6 +59,11 @@ class Turn:
     sequence: int
     roots: dict[int, Root] = field(default_factory=dict)
     last: int = 0
+
+    @property
+    def has_choice(self) -> bool:
+        """Whether it may draft anywhere."""
+        return any(root.max_nodes > 0 for root in self.roots.values())
 
     @property
     def first(self) -> int:

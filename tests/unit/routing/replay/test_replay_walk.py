@@ -135,6 +135,15 @@ def test_unsettled_proposals_are_censored():
     assert walk.rounds == 0
 
 
+def test_where_nobody_may_draft_every_policy_decodes_plainly():
+    (last,) = round_of(6, {}, ended=True)
+    last |= {"entropy": None, "margin": None, "recent": [], "max_nodes": 0}
+    records = [*round_of(5, {"eagle3": (6, 0)}), last]
+    for walk in walks(records, "static:arm=eagle3").values():
+        assert (walk.rounds, walk.emitted, dict(walk.censored)) == (2, 2, {})
+    assert logged_runs([HEAD, last]) == []
+
+
 def test_runs_of_one_log_are_told_apart_and_heads_repeat():
     other = {**HEAD, "run": "r2"}
     records = [HEAD, *survey(10), HEAD, *survey(10, sequence=2), other, *survey(10)]
