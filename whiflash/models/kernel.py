@@ -64,7 +64,7 @@ from whiflash.models.kernel_layout import (
     score_tile,
     table,
     tile_rows,
-)  # fmt: skip
+)
 from whiflash.models.tiles import (
     BLOCK,
     MAX_TILE_ROWS,
