@@ -198,6 +198,14 @@ class TapDrafter(Drafter, Protocol):
     def fuse(self, taps: torch.Tensor) -> torch.Tensor:
         """[n, boundaries * target width], taps concatenated in order -> [n, fused width]."""
 
+    @property
+    def num_bytes(self) -> int:
+        """Memory of the K/V of all open sequences."""
+
+    def bytes_for(self, row: CatchUp) -> int:
+        """Most memory that the K/V of the row's sequence take once the row is absorbed and a round
+        was drafted from it."""
+
     def absorb(self, rows: Sequence[CatchUp]) -> None:
         """Make K/V of the rows' positions in one batched call, a sequence at most once. Raises
         ValueError on a range that does not start at `absorbed`, or on a sequence not open."""

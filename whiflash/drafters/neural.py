@@ -13,7 +13,7 @@ import torch
 from whiflash.core.draft import DraftTree
 from whiflash.core.rows import CatchUp, DraftRow, Feedback
 from whiflash.drafters.survival import SurvivalTables
-from whiflash.models.draft.cache import DraftCache
+from whiflash.models.draft.cache import DraftCache, DraftCacheShape
 
 Ids = npt.NDArray[np.int32]
 
@@ -32,6 +32,8 @@ class NeuralDrafter(ABC, Generic[Held]):
 
     A sequence holds K/V of the positions [cache.start, cache.end); `_new_state(start)` makes an
     empty one, `_absorb` and `_propose` are the method's own.
+
+    cache_shape: of those K/V. max_scratch: most positions that a proposal writes behind them.
     """
 
     def __init__(
@@ -41,12 +43,16 @@ class NeuralDrafter(ABC, Generic[Held]):
         weight_hash: str,
         context_limit: int,
         fused_width: int,
+        cache_shape: DraftCacheShape,
+        max_scratch: int,
     ) -> None:
         self._name = name
         self._boundaries = boundaries
         self._weight_hash = weight_hash
         self._context_limit = context_limit
         self._fused_width = fused_width
+        self._cache_shape = cache_shape
+        self._max_scratch = max_scratch
         self._open: dict[int, Held] = {}
         self._tables = SurvivalTables()
 
@@ -78,6 +84,17 @@ class NeuralDrafter(ABC, Generic[Held]):
     def num_bytes(self) -> int:
         """Memory of the open sequences' K/V."""
         return sum(held.cache.num_bytes for held in self._open.values())
+
+    @property
+    def cache_bytes_per_token(self) -> int:
+        return self._cache_shape.bytes_per_position
+
+    def bytes_for(self, row: CatchUp) -> int:
+        """Most memory of the row's sequence once it is absorbed and a round was drafted from it."""
+        held = None if row.is_window_start else self._open.get(row.sequence_id)
+        kept, now = (0, 0) if held is None else (held.cache.length, held.cache.num_bytes)
+        positions = kept + len(row.token_ids) - 1 + self._max_scratch
+        return max(now, self._cache_shape.num_bytes(positions))
 
     @abstractmethod
     def fuse(self, taps: torch.Tensor) -> torch.Tensor:

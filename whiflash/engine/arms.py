@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from whiflash.core.protocols import Drafter
 from whiflash.core.rows import NONE
+from whiflash.engine.draft_memory import DraftMemory
 from whiflash.engine.guard import GuardedTapDrafter, guarded
 from whiflash.engine.sequence import Sequence
 
@@ -14,13 +15,15 @@ class Arms:
     """Life of the drafters' states. What reads taps outlives a turn: it stays with the turn's KV
     and goes on with the next turn that takes that over; all else ends with the turn."""
 
-    def __init__(self, drafters: Mapping[str, Drafter]) -> None:
+    def __init__(self, drafters: Mapping[str, Drafter], draft_bytes: int) -> None:
+        """`draft_bytes`: most memory of what drafters that read taps hold."""
         self.drafters = {name: guarded(drafter) for name, drafter in drafters.items()}
         self.tap_drafters = {
             name: drafter
             for name, drafter in self.drafters.items()
             if isinstance(drafter, GuardedTapDrafter)
         }
+        self.memory = DraftMemory(self.tap_drafters, draft_bytes)
 
     @property
     def num_failures(self) -> int:
@@ -69,14 +72,16 @@ class Arms:
         for name, drafter in self.drafters.items():
             if name not in self.tap_drafters:
                 drafter.close(sequence.id)
-            elif sequence.cache is None:
-                drafter.close(sequence.draft_id)
+        if sequence.cache is None:
+            self.drop(sequence.draft_id)
 
     def drop(self, draft_id: int) -> None:
         """The KV that it stayed with is gone."""
         for drafter in self.tap_drafters.values():
             drafter.close(draft_id)
+        self.memory.release(draft_id)
 
     def check_integrity(self) -> None:
         for drafter in self.drafters.values():
             drafter.check_integrity()
+        self.memory.check_integrity()

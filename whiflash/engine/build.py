@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 
 from whiflash.config import EngineConfig
 from whiflash.core.protocols import Drafter, TapDrafter, Target
 from whiflash.drafters.registry import DrafterParts, make_drafters, parse_specs
+from whiflash.drafters.spec import DrafterSpec
 from whiflash.engine.core import EngineCore, EngineLimits
 from whiflash.engine.publish import Publisher
+from whiflash.engine.store import EngineStore, open_store
 from whiflash.models.draft.target_parts import TargetParts
 from whiflash.models.sources import resolve_drafter
 from whiflash.models.tokenizer import HFTokenizer
@@ -22,10 +25,13 @@ from whiflash.routing.setting import PolicySetting, check_setting
 from whiflash.target.load import LoadedTarget, load_target
 from whiflash.target.memory import available_bytes
 from whiflash.trajectories.index import TrajectoryIndexes
-from whiflash.trajectories.memory_log import MemoryLog
 
 INDEX_SHARE = 0.125
-"""Part of the memory budget that trajectory indexes may use; the rest is for KV caches."""
+"""Part of the memory budget that trajectory indexes may use."""
+
+DRAFT_SHARE = 0.125
+"""Part of the rest that the K/V of neural drafters may use; what is left is for KV caches. At a
+target of 36 layers a position costs EAGLE-3 one layer's K/V and DFlash five's (3 and 14 %)."""
 
 
 @dataclass(slots=True)
@@ -40,58 +46,76 @@ class EngineParts:
     router: Router
     limits: EngineLimits
     core: EngineCore
-    indexes: TrajectoryIndexes
+    store: EngineStore
     publisher: Publisher
 
     def close(self) -> None:
         """After the loop has ended: flushes logs and stops their threads."""
         self.publisher.close()
-        self.indexes.close()
+        self.store.close()
 
 
 def build_parts(config: EngineConfig) -> EngineParts:
-    """Loads the model, measures what has to be measured, wires everything up.
+    """Opens the store, loads the model, measures what has to be measured, wires everything up.
 
     Raises ConfigError, ModelError or UnsupportedModelError.
     """
     specs = parse_specs(config.arms)
     check_policy(config.policy)
-    loaded = load_target(
-        config.model,
-        dtype=config.dtype,
-        device=config.device,
-        context_limit=config.context_limit,
-    )
-    memory_bytes = config.memory or available_bytes(config.device) // 2
-    index_bytes = int(memory_bytes * INDEX_SHARE)
-    log = MemoryLog()
-    indexes = TrajectoryIndexes(log, index_bytes)
-    drafters = make_drafters(specs, _drafter_parts(loaded, indexes))
-    for drafter in drafters.values():
-        if isinstance(drafter, TapDrafter):
-            loaded.target.keep_taps(drafter.weight_hash, drafter.boundaries, drafter.fuse)
+    with ExitStack() as undo:
+        opened = undo.enter_context(closing(open_store(config)))
+        loaded = load_target(
+            config.model,
+            dtype=config.dtype,
+            device=config.device,
+            context_limit=config.context_limit,
+        )
+        memory_bytes = config.memory or available_bytes(config.device) // 2
+        index_bytes = int(memory_bytes * INDEX_SHARE)
+        store = EngineStore(opened, loaded.tokenizer, index_bytes)
+        undo.callback(store.close)
+        parts = _wire(config, specs, loaded, store, memory_bytes - index_bytes)
+        undo.pop_all()
+    return parts
+
+
+def _wire(
+    config: EngineConfig,
+    specs: Sequence[DrafterSpec],
+    loaded: LoadedTarget,
+    store: EngineStore,
+    memory_bytes: int,
+) -> EngineParts:
+    """`memory_bytes`: for KV caches and drafters."""
+    drafters = make_drafters(specs, _drafter_parts(loaded, store.indexes))
+    tap_drafters = [d for d in drafters.values() if isinstance(d, TapDrafter)]
+    for drafter in tap_drafters:
+        loaded.target.keep_taps(drafter.weight_hash, drafter.boundaries, drafter.fuse)
     costs = CostModel(loaded.target.verify_curve)
     policy = policy_of(config.policy, costs)
     info = loaded.target.info
     setting = PolicySetting(tuple(drafters), info.hidden_size, info.fingerprint)
     check_setting(policy, setting)
     router = Router(policy, costs, plain_share=config.plain_share)
+    draft_bytes = int(memory_bytes * DRAFT_SHARE) if tap_drafters else 0
     limits = EngineLimits(
-        memory_bytes=memory_bytes - index_bytes,
+        memory_bytes=memory_bytes - draft_bytes,
         max_batch=config.max_batch,
         max_queue=config.max_queue,
         prefill_chunk=config.prefill_chunk,
         max_draft_nodes=config.max_draft_nodes,
         max_draft_depth=config.max_draft_depth,
         draft_window=config.draft_window,
+        draft_bytes=draft_bytes,
     )
     rounds = RoundLog(config.round_log) if config.round_log is not None else None
-    publisher = Publisher(info.fingerprint, log if drafters else None, rounds)
+    log = store.log if drafters or store.is_durable else None
+    publisher = Publisher(info.fingerprint, log, rounds, loaded.tokenizer.fingerprint)
     publisher.begin_log(loaded.target.verify_curve, drafters)
     core = EngineCore(loaded.target, loaded.tokenizer, drafters, router, publisher, limits)
     return EngineParts(
         config, loaded.path, loaded.target, loaded.tokenizer, drafters, router, limits, core,
-        indexes, publisher,
+        store, publisher,
     )  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from collections.abc import Sequence as Rows
 
 from whiflash.core.rows import CatchUp
+from whiflash.engine.draft_memory import DraftMemory
 from whiflash.engine.guard import GuardedTapDrafter
 from whiflash.engine.sequence import Sequence
 
@@ -19,11 +20,18 @@ class CatchUps:
 
     window_tokens: a drafter that lags further starts anew with the last so many positions: a
         hint, the text does not depend on it.
+    memory: what they may hold; a row without room in it is not caught up.
     spent: by arm, tokens absorbed in this step and the milliseconds that took.
     """
 
-    def __init__(self, drafters: Mapping[str, GuardedTapDrafter], window_tokens: int) -> None:
+    def __init__(
+        self,
+        drafters: Mapping[str, GuardedTapDrafter],
+        memory: DraftMemory,
+        window_tokens: int,
+    ) -> None:
         self._drafters = drafters
+        self._memory = memory
         self._window_tokens = window_tokens
         self.spent: dict[str, tuple[int, float]] = {}
         self.num_window_starts = 0
@@ -49,9 +57,11 @@ class CatchUps:
         drafter = self._drafters.get(arm)
         if drafter is None:
             return [True] * len(sequences)
-        rows = [self._row(drafter, s) for s in sequences if self._lag(arm, s) > 0]
+        behind = [self._row(drafter, s) for s in sequences if self._lag(arm, s) > 0]
+        rows = self._memory.admit(arm, [s.draft_id for s in sequences], behind)
         if rows:
             started = time.perf_counter()
+            self.num_window_starts += sum(row.is_window_start for row in rows)
             drafter.absorb(rows)
             tokens = sum(len(row.token_ids) - 1 for row in rows)
             self.spent[arm] = tokens, 1e3 * (time.perf_counter() - started)
@@ -65,7 +75,6 @@ class CatchUps:
         is_window_start = root - start > self._window_tokens
         if is_window_start:
             start = root - self._window_tokens
-            self.num_window_starts += 1
         return CatchUp(
             sequence_id=sequence.draft_id,
             start=start,

@@ -32,7 +32,8 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class EngineLimits:
-    """Sizes that the loop keeps to; see EngineConfig for their meaning."""
+    """Sizes that the loop keeps to; see EngineConfig for their meaning. memory_bytes: of the
+    target's KV and taps; draft_bytes: of what neural drafters hold, beside that."""
 
     memory_bytes: int
     max_batch: int
@@ -41,6 +42,7 @@ class EngineLimits:
     max_draft_nodes: int
     max_draft_depth: int
     draft_window: int
+    draft_bytes: int = 64 << 20
 
 
 class EngineCore:
@@ -56,7 +58,7 @@ class EngineCore:
         limits: EngineLimits,
     ) -> None:
         self.target = target
-        self.arms = Arms(drafters)
+        self.arms = Arms(drafters, limits.draft_bytes)
         self._router = router
         self._publisher = publisher
         self._needs = router.needs | publisher.needs
@@ -71,7 +73,7 @@ class EngineCore:
         depth_limit = DraftLimits(
             limits.max_draft_nodes, limits.max_draft_depth, info.context_limit
         )
-        catch_ups = CatchUps(self.arms.tap_drafters, limits.draft_window)
+        catch_ups = CatchUps(self.arms.tap_drafters, self.arms.memory, limits.draft_window)
         self.drafting = Drafting(self.arms, router, catch_ups, depth_limit, info.vocab_size)
         self.feedback = FeedbackBook()
         self.running: list[Sequence] = []

@@ -97,13 +97,13 @@ class GuardedTapDrafter(GuardedDrafter):
         before = self.num_failures
         self._try(lambda: self._taps.absorb(rows), None)
         if self.num_failures > before:
-            self._forget([row.sequence_id for row in rows])
+            self.forget([row.sequence_id for row in rows])
 
     def propose(self, rows: Rows[DraftRow]) -> list[DraftTree]:
         before = self.num_failures
         trees = super().propose(rows)
         if self.num_failures > before:
-            self._forget([row.sequence_id for row in rows])
+            self.forget([row.sequence_id for row in rows])
         return trees
 
     def crop(self, sequence_id: int, length: int) -> None:
@@ -112,9 +112,17 @@ class GuardedTapDrafter(GuardedDrafter):
         before = self.num_failures
         self._try(lambda: self._taps.crop(sequence_id, length), None)
         if self.num_failures > before:
-            self._forget([sequence_id])
+            self.forget([sequence_id])
 
-    def _forget(self, sequence_ids: Rows[int]) -> None:
+    @property
+    def num_bytes(self) -> int:
+        return self._try(lambda: self._taps.num_bytes, 0)
+
+    def bytes_for(self, row: CatchUp) -> int:
+        return self._try(lambda: self._taps.bytes_for(row), 0)
+
+    def forget(self, sequence_ids: Rows[int]) -> None:
+        """Open, with nothing absorbed: the K/V are given up."""
         nothing = np.zeros(0, np.int32)
         for sequence_id in sequence_ids:
             self.close(sequence_id)

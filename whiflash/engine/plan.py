@@ -27,12 +27,13 @@ def describe(parts: EngineParts) -> dict[str, Any]:
         "arms": [NONE, *parts.drafters],
         "drafters": {name: _drafter(drafter) for name, drafter in parts.drafters.items()},
         "policy": config.policy,
-        "store": "memory",
+        "store": parts.store.describe(),
         "limits": dataclasses.asdict(parts.limits),
         "tokenizer_fingerprint": parts.tokenizer.fingerprint,
         "routing": parts.router.snapshot(),
         "counters": core.counters.describe(),
         "prefix_hits": core.admission.num_prefix_hits,
+        "draft_memory": core.arms.memory.describe(),
     }
 
 

@@ -42,13 +42,11 @@ class DFlashDrafter(NeuralDrafter[BlockState]):
             parts.weight_hash,
             parts.context_limit,
             parts.embedding.shape[1],
+            parts.cache_shape,
+            max_scratch=parts.block_size,
         )
         self.parts = parts
         self.notes = parts.notes
-
-    @property
-    def cache_bytes_per_token(self) -> int:
-        return self.parts.cache_shape.bytes_per_position
 
     def fuse(self, taps: torch.Tensor) -> torch.Tensor:
         with torch.inference_mode():

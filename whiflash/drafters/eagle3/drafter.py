@@ -58,24 +58,21 @@ class Eagle3Drafter(NeuralDrafter[Eagle3State]):
 
     def __init__(self, parts: Eagle3Parts, options: Eagle3Options) -> None:
         shape = parts.body.variant.shape
-        super().__init__(
-            NAME, parts.boundaries, parts.weight_hash, parts.context_limit, shape.hidden_size
-        )
-        self.notes = parts.notes
-        self.options = options
-        self._body, self._rope = parts.body, parts.rope
-        self._vocabulary, self._embedding = parts.vocabulary, parts.embedding
-        self._cache_shape = DraftCacheShape(
+        cache_shape = DraftCacheShape(
             num_layers=shape.num_hidden_layers,
             num_heads=shape.num_kv_heads,
             width=shape.head_width,
             dtype=parts.embedding.dtype,
             device=parts.embedding.device,
         )
-
-    @property
-    def cache_bytes_per_token(self) -> int:
-        return self._cache_shape.bytes_per_position
+        super().__init__(
+            NAME, parts.boundaries, parts.weight_hash, parts.context_limit, shape.hidden_size,
+            cache_shape, options.max_scratch,
+        )  # fmt: skip
+        self.notes = parts.notes
+        self.options = options
+        self._body, self._rope = parts.body, parts.rope
+        self._vocabulary, self._embedding = parts.vocabulary, parts.embedding
 
     def fuse(self, taps: torch.Tensor) -> torch.Tensor:
         with torch.inference_mode():

@@ -66,6 +66,11 @@ class Eagle3Options:
         reader.finish()
         return options
 
+    @property
+    def max_scratch(self) -> int:
+        """Most nodes that a tree runs: `top_k` a level, or all that TALON may keep."""
+        return max(self.depth * self.top_k, self.nodes)
+
     def growth(self, max_nodes: int, max_depth: int) -> Growth:
         """A tree within these options and what the target will verify of the row."""
         nodes, depth = min(self.nodes, max_nodes), min(self.depth, max_depth)

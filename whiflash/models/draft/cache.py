@@ -23,6 +23,17 @@ class DraftCacheShape:
     def bytes_per_position(self) -> int:
         return 2 * self.num_layers * self.num_heads * self.width * self.dtype.itemsize
 
+    def capacity(self, num_positions: int) -> int:
+        """Positions that a cache has room for once `num_positions` were asked for: none at first,
+        then a power of two, so that it does not depend on how they were asked for."""
+        if num_positions == 0:
+            return 0
+        return max(_FIRST_POSITIONS, 1 << (num_positions - 1).bit_length())
+
+    def num_bytes(self, num_positions: int) -> int:
+        """Memory of a cache that was asked for so many at most."""
+        return self.capacity(num_positions) * self.bytes_per_position
+
 
 class DraftCache:
     """K (after head norm and rope) and V of positions [start, end), per layer [heads, n, width].
@@ -35,12 +46,16 @@ class DraftCache:
         self.shape = shape
         self.start = start
         self._length = 0
-        self._keys, self._values = self._new(_FIRST_POSITIONS)
+        self._keys, self._values = self._new(0)
 
     def _new(self, capacity: int) -> tuple[torch.Tensor, torch.Tensor]:
         shape = self.shape
         size = (shape.num_layers, shape.num_heads, capacity, shape.width)
-        return tuple(torch.zeros(size, dtype=shape.dtype, device=shape.device) for _ in range(2))  # type: ignore[return-value]
+        with torch.inference_mode(False):  # inference tensors could not be written outside of it
+            keys, values = (
+                torch.zeros(size, dtype=shape.dtype, device=shape.device) for _ in range(2)
+            )
+        return keys, values
 
     @property
     def length(self) -> int:
@@ -62,7 +77,7 @@ class DraftCache:
         if needed <= capacity:
             return
         old = self._keys, self._values
-        self._keys, self._values = self._new(max(needed, 2 * capacity))
+        self._keys, self._values = self._new(self.shape.capacity(needed))
         for new, kept in zip((self._keys, self._values), old, strict=True):
             new[:, :, :capacity] = kept
 

@@ -79,7 +79,9 @@ def test_scratch_levels_lie_behind_each_other() -> None:
 
 def test_memory_is_counted() -> None:
     cache = DraftCache(SHAPE)
+    assert cache.num_bytes == SHAPE.num_bytes(0) == 0
     cache.reserve(100)
+    assert cache.num_bytes == SHAPE.num_bytes(100)
     assert SHAPE.bytes_per_position == 2 * 2 * 3 * 4 * 4
     assert cache.num_bytes % SHAPE.bytes_per_position == 0
     assert 100 <= cache.num_bytes // SHAPE.bytes_per_position < 200
