@@ -19,6 +19,8 @@ from whiflash.core.rows import NONE
 ENVIRONMENT: Final[Mapping[str, str]] = {
     "WHIFLASH_API_KEY": "the one key of a server that has no key file",
     "WHIFLASH_CACHE": "folder for converted models and measured costs (default: the user's cache)",
+    "WHIFLASH_DATA": "folder of what is kept: trajectories (default: the user's data folder)",
+    "WHIFLASH_STORE_KEYS": "secrets of namespaces, ID:SECRET, current one first; Redis needs it",
     "WHIFLASH_THREADS": "CPU threads of the target (default: the physical cores)",
     "WHIFLASH_TRACEBACK": "1 prints the traceback above the one-line error",
     "WHIFLASH_TEST_ALL": "tests: 1 turns every skip but `gpu` into a failure",
@@ -94,6 +96,22 @@ class EngineConfig(BaseModel):
     round_log: Path | None = Field(None, description="zstd JSON-lines file of rounds")
     chat_template: Path | None = Field(None, description="Jinja file used instead of ours")
     plain_share: float = Field(0.01, ge=0, le=1, description="share of steps measured plain")
+    store: str = Field(
+        "memory",
+        min_length=1,
+        description="where trajectories are kept: memory, file (the user's data folder), a folder, "
+        "or a redis://, rediss:// or unix:// URL",
+    )
+    store_max_age_s: float = Field(
+        30 * 86_400.0, gt=0, description="seconds after which a stored turn is forgotten"
+    )
+    store_namespace_bytes: Bytes = Field(
+        64 * 2**20, ge=2**16, description="most bytes of one namespace, the oldest go first"
+    )
+    store_bytes: Bytes = Field(512 * 2**20, ge=2**16, description="most bytes of a file store")
+    assume_noeviction: bool = Field(
+        False, description="trust that a Redis that hides its maxmemory-policy has noeviction"
+    )
 
     @model_validator(mode="after")
     def _check_pairs(self) -> Self:

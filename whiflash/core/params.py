@@ -12,6 +12,9 @@ from whiflash.core.errors import InvalidRequestError
 
 MAX_LOGPROBS = 20
 MAX_STOP_STRINGS = 16
+ALONE = "\0alone"
+"""No namespace: a drafter that opens a request in it uses what the request itself holds."""
+
 _NO_BIAS: Mapping[int, float] = MappingProxyType({})
 
 
@@ -106,13 +109,18 @@ class SamplingParams:
 class GenerationRequest:
     """One API call: exact prompt ids, parameters, scope, and hints that cannot change the text.
 
-    namespace:       scope of prefix reuse, trajectories and learned tables.
+    namespace:       scope of prefix reuse, trajectories and learned tables. Engine takes a plain
+                     name and makes the namespace of it.
     run_id:          the agent run that the turn belongs to ("" for none).
+    agent:           which agent or prompt template the run came from.
+    subject:         whom the answer is about: a label of the stored turn, for deletion.
     prediction_ids:  text the caller expects, indexed for this request alone (a hint).
     drafter:         pin one arm by name, "none" for off; None lets the policy choose.
     max_draft:       most draft nodes a round; None is the engine's own limit.
     forced_ids:      tokens already delivered to the client (resume): fed as a prefix of the answer.
     store:           whether the finished turn may enter the trajectory store.
+    shared_drafts:   whether drafts may come from the namespace's other turns; prefix reuse is
+                     untouched.
     constraint:      the form that the answer must have; None for any.
     call_marker:     text of an answer that calls a tool: its KV is kept for the next turn for a
                      while; "" where no tools were offered.
@@ -130,3 +138,11 @@ class GenerationRequest:
     deadline_s: float | None = None
     constraint: ConstraintSpec | None = None
     call_marker: str = ""
+    agent: str = ""
+    subject: str = ""
+    shared_drafts: bool = True
+
+    @property
+    def draft_namespace(self) -> str:
+        """Where drafters may look beyond the request."""
+        return self.namespace if self.shared_drafts else ALONE

@@ -114,7 +114,7 @@ class Drafting:
         for name in self._arms.named(sequence):
             if not self._arms.has_begun(name, sequence):
                 self._drafters[name].open(
-                    self._arms.key(name, sequence), sequence.request.namespace, prompt,
+                    self._arms.key(name, sequence), sequence.request.draft_namespace, prompt,
                     prediction,
                 )  # fmt: skip
         sequence.is_draft_open = True

@@ -6,6 +6,7 @@ import asyncio
 import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from collections.abc import Sequence as Rows
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -18,6 +19,7 @@ from whiflash.core.results import Completion, Delta, Generation
 from whiflash.engine.build import EngineParts, build_parts
 from whiflash.engine.core import EngineCore, EngineLimits
 from whiflash.engine.plan import describe
+from whiflash.engine.store import EngineStore
 from whiflash.engine.thread import EngineThread
 from whiflash.engine.ticket import Event, Ticket
 from whiflash.models.tokenizer import HFTokenizer
@@ -112,10 +114,21 @@ class Engine:
         except TypeError as error:
             raise InvalidRequestError(f"unknown request field: {error}") from None
 
+    @property
+    def store(self) -> EngineStore:
+        """The trajectories: their log, their namespaces."""
+        return self._parts.store
+
+    def _scoped(self, request: GenerationRequest) -> GenerationRequest:
+        """With the namespace that its plain name stands for."""
+        if not request.namespace:
+            return request  # the intake refuses it
+        return replace(request, namespace=self.store.namespace(request.namespace))
+
     def submit(self, request: GenerationRequest) -> Ticket:
         """Queues a request; its errors arrive through the ticket. A constraint is compiled here,
         on the caller's thread, which takes up to seconds the first time."""
-        ticket = Ticket(request, _seed_of(request))
+        ticket = Ticket(self._scoped(request), _seed_of(request))
         try:
             ticket.grammar = self._compile(request)
         except WhiFlashError as error:
@@ -183,7 +196,7 @@ class Engine:
         grammar = None
         if request.constraint is not None:
             grammar = await asyncio.to_thread(self._compile, request)
-        ticket = Ticket(request, drawn, sink, grammar)
+        ticket = Ticket(self._scoped(request), drawn, sink, grammar)
         self._thread.submit(ticket)
         open_choices = request.params.n
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections import OrderedDict
 from collections.abc import Mapping
 from collections.abc import Sequence as Rows
 
@@ -22,14 +23,25 @@ from whiflash.sampling.stops import Emission
 from whiflash.trajectories.log import TrajectoryLog
 from whiflash.trajectories.record import TrajectoryRecord
 
+MAX_RUNS = 4096
+
 
 class Publisher:
-    """Hands results to tickets, finished turns to the trajectory log, rounds to the round log."""
+    """Hands results to tickets, finished turns to the trajectory log, rounds to the round log.
+
+    tokenizer: fingerprint of the one that stored ids belong to.
+    """
 
     def __init__(
-        self, model_label: str, trajectories: TrajectoryLog | None, rounds: RoundLog | None
+        self,
+        model_label: str,
+        trajectories: TrajectoryLog | None,
+        rounds: RoundLog | None,
+        tokenizer: str = "",
     ) -> None:
         self._model_label = model_label
+        self._tokenizer = tokenizer
+        self._segments = SegmentNumbers()
         self._trajectories = trajectories
         self._rounds = rounds
         self._num_steps = 0
@@ -111,13 +123,18 @@ class Publisher:
         is_sound = sequence.finish_reason in (FinishReason.STOP, FinishReason.LENGTH)
         if self._trajectories is None or not sequence.request.store or not is_sound:
             return
+        request = sequence.request
         self._trajectories.append(
             TrajectoryRecord(
-                namespace=sequence.request.namespace,
-                run_id=sequence.request.run_id,
+                namespace=request.namespace,
+                run_id=request.run_id,
                 tokens=sequence.generated.copy(),
+                segment=self._segments.next(request.namespace, request.run_id),
                 model_label=self._model_label,
                 finish_reason=str(sequence.finish_reason),
+                subject=request.subject,
+                template_id=request.agent,
+                tokenizer=self._tokenizer,
             )
         )
 
@@ -138,6 +155,22 @@ class Publisher:
     def close(self) -> None:
         if self._rounds is not None:
             self._rounds.close()
+
+
+class SegmentNumbers:
+    """Counts the turns of runs, those that this process saw last; turns without a run are 0."""
+
+    def __init__(self) -> None:
+        self._counts: OrderedDict[tuple[str, str], int] = OrderedDict()
+
+    def next(self, namespace: str, run_id: str) -> int:
+        if not run_id:
+            return 0
+        number = self._counts.pop((namespace, run_id), 0)
+        self._counts[namespace, run_id] = number + 1
+        if len(self._counts) > MAX_RUNS:
+            self._counts.popitem(last=False)
+        return number
 
 
 def _count_round(

@@ -76,6 +76,9 @@ class LadderLog:
             batch, cursor=START if is_restart else local.cursor + _SEPARATOR + batch.cursor
         )
 
+    def namespaces(self) -> tuple[str, ...]:
+        return tuple(sorted({*self._local.namespaces(), *self._durable.namespaces()}))
+
     def wait(self, cursors: Mapping[str, str], timeout_s: float) -> bool:
         places = {name: _split(cursor) for name, cursor in cursors.items()}
         if self._durable.status().level is LogLevel.SHARED:

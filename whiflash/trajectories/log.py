@@ -2,7 +2,7 @@
 
 Memory, file and Redis logs stand behind the same interface. A reader keeps an opaque cursor; every
 reader sees every entry of its namespace, in order. No method spans two namespaces but `wait`,
-which tells nothing of what was written.
+which tells nothing of what was written, and `namespaces`, which is for those who keep the store.
 
 Logs are trimmed oldest first, so a tombstone outlives everything that it deletes: whoever reads
 from START to the end has applied all deletions that matter.
@@ -109,6 +109,10 @@ class TrajectoryLog(Protocol):
         """Up to `max_records` entries of `namespace` behind `cursor`; none if there is nothing.
         Raises ValueError on a cursor that this kind of log does not give out, and
         StoreUnavailableError."""
+
+    def namespaces(self) -> tuple[str, ...]:
+        """Those that hold entries, sorted; for export, statistics and deletion, never for drafts.
+        Raises StoreUnavailableError."""
 
     def wait(self, cursors: Mapping[str, str], timeout_s: float) -> bool:
         """Returns True as soon as one of the namespaces (keys) has entries behind its cursor, or

@@ -101,6 +101,10 @@ class MemoryLog:
         position = begin + len(frames)
         return LogBatch(entries, str(position), has_gap, position >= end, del_epoch)
 
+    def namespaces(self) -> tuple[str, ...]:
+        with self._news:
+            return tuple(sorted(name for name, held in self._streams.items() if any(held.frames)))
+
     def wait(self, cursors: Mapping[str, str], timeout_s: float) -> bool:
         with self._news:
             self._news.wait_for(

@@ -20,7 +20,7 @@ from whiflash.serving.call import GenerationCall, TextPrompt
 from whiflash.serving.caller import CallContext
 from whiflash.serving.embedded import WARM_UP_NAMESPACE, EmbeddedBackend
 from whiflash.serving.generation import GenerationService
-from whiflash.serving.scope import namespace_of
+from whiflash.serving.scope import owner_of
 from whiflash.testing.toy import write_toy
 
 MakeContext = Callable[..., CallContext]
@@ -182,10 +182,9 @@ def test_tenants_share_neither_prefixes_nor_trajectories(
         await idle(engine, service)
 
     asyncio.run(asyncio.wait_for(run(), 60))
-    known = {namespace_of(context(t).caller) for t in ("", "a", "b", "c", "ann", "bob")}
-    assert {e.namespace for e in engine.core.admission.prefixes._entries} <= {
-        *known, WARM_UP_NAMESPACE
-    }  # fmt: skip
+    names = [owner_of(context(t).caller).name for t in ("", "a", "b", "c", "ann", "bob")]
+    known = {engine.store.namespace(name) for name in (*names, WARM_UP_NAMESPACE)}
+    assert {e.namespace for e in engine.core.admission.prefixes._entries} <= known
 
 
 def test_a_cut_stream_goes_on_where_it_broke_off(

@@ -258,7 +258,7 @@ def test_a_resumed_call_that_had_ended_only_ends(
 def test_what_a_stop_string_withheld_belongs_to_a_message_that_had_ended(
     context: MakeContext,
 ) -> None:
-    """"say z" might have become "say zz"; its end delivered the "z"."""
+    """ "say z" might have become "say zz"; its end delivered the "z"."""
     prompt = ChatPrompt(({"role": "user", "content": "hi"},))
     forced = (*map(ord, "say z"), EOS_ID)
     params = SamplingParams(seed=3, stop=("zz",))
@@ -401,7 +401,7 @@ def test_keys_without_the_scope_may_not(call: MakeCall) -> None:
     in_loop(run())
 
 
-def test_namespaces_are_apart_and_a_call_without_shared_drafts_has_its_own(
+def test_owners_are_apart_and_what_a_call_says_of_store_and_drafts_is_passed_on(
     call: MakeCall, context: MakeContext
 ) -> None:
     async def run() -> None:
@@ -410,15 +410,18 @@ def test_namespaces_are_apart_and_a_call_without_shared_drafts_has_its_own(
         asked = [
             (call(), context()), (call(), context("a")), (call(), context("b")),
             (call(subject="x"), context("a")), (call(subject="y"), context("a")),
-            (call(shared_drafts=False), context("a")), (call(shared_drafts=False), context("a")),
         ]  # fmt: skip
         for one, circumstances in asked:
             await service.complete(one, circumstances)
-        await service.complete(call(subject="x"), context("a"))
+        labels = call(subject="x", shared_drafts=False, store=False, run_id="r", agent="g")
+        await service.complete(labels, context("a"))
         names = [request.namespace for request, _ in backend.requests]
         assert len(set(names)) == len(asked)
         assert names[-1] == names[3]
-        assert [request.store for request, _ in backend.requests[5:7]] == [False, False]
+        first, last = backend.requests[0][0], backend.requests[-1][0]
+        assert (first.store, first.shared_drafts, first.subject) == (True, True, "")
+        assert (last.store, last.shared_drafts) == (False, False)
+        assert (last.subject, last.run_id, last.agent) == ("x", "r", "g")
 
     in_loop(run())
 

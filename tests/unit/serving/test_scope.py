@@ -5,34 +5,20 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whiflash.serving.caller import Caller
+from whiflash.serving.caller import LOCAL_CALLER, Caller
 from whiflash.serving.request_ids import request_id_of
-from whiflash.serving.scope import namespace_of
-
-Triple = st.tuples(st.text(max_size=6), st.text(max_size=6), st.text(max_size=6))
-
-
-def name_of(triple: tuple[str, str, str]) -> str:
-    tenant, project, subject = triple
-    return namespace_of(Caller(tenant, project, frozenset(), "k"), subject)
+from whiflash.serving.scope import owner_of
+from whiflash.trajectories.scope import Owner
 
 
-@given(Triple, Triple)
-def test_different_owners_have_different_namespaces(
-    first: tuple[str, str, str], second: tuple[str, str, str]
-) -> None:
-    assert (name_of(first) == name_of(second)) == (first == second)
+def test_credentials_decide_and_a_call_only_narrows() -> None:
+    caller = Caller("acme", "web", frozenset(), "k")
+    assert owner_of(caller) == Owner("acme", "web", "")
+    assert owner_of(caller, '["other","web",""]') == Owner("acme", "web", '["other","web",""]')
 
 
-def test_borders_between_the_parts_count() -> None:
-    names = {
-        name_of(t) for t in (("a", "bc", ""), ("ab", "c", ""), ("a", "b", "c"), ("a,b", "c", ""))
-    }
-    assert len(names) == 4
-
-
-def test_a_name_tells_nothing_of_its_owner() -> None:
-    assert re.fullmatch(r"[0-9a-f]{32}", name_of(("acme", "web", "somebody")))
+def test_a_server_without_keys_serves_the_librarys_default() -> None:
+    assert owner_of(LOCAL_CALLER).name == "local"
 
 
 @given(st.text(max_size=200))

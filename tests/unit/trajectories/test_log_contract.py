@@ -197,3 +197,12 @@ def test_writers_and_readers_on_many_threads(log: TrajectoryLog) -> None:
     for writer in range(4):
         own = [first for first in found if first // 100 == writer]
         assert own == sorted(own), "a writer's records must stay in order"
+
+
+def test_namespaces_are_those_that_hold_entries(log: TrajectoryLog) -> None:
+    assert log.namespaces() == ()
+    put(log, record("b", 0, "r"), record("a.x:1", 10))
+    assert log.namespaces() == ("a.x:1", "b")
+    log.delete(Deletion("b", DeletionKind.RUN, "r"))
+    put(log, record("c", 20))
+    assert {"a.x:1", "c"} <= set(log.namespaces()) <= {"a.x:1", "b", "c"}

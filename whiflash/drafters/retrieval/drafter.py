@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from whiflash.core.draft import DraftTree
 from whiflash.core.errors import ConfigError
+from whiflash.core.params import ALONE
 from whiflash.core.rows import DraftRow, Feedback
 from whiflash.drafters.retrieval.odds import LearnedOdds, warm_up
 from whiflash.drafters.retrieval.request import OpenRequest
@@ -68,11 +69,14 @@ class RetrievalDrafter:
         return sum(request.num_bytes for request in self._requests.values())
 
     def open(self, sequence_id: int, namespace: str, prompt_ids: Ids, prediction_ids: Ids) -> None:
-        """Indexes prompt and prediction. Raises ValueError without a namespace."""
+        """Indexes prompt and prediction. A request opened in ALONE drafts from these only, by odds
+        of its own. Raises ValueError without a namespace."""
         self.close(sequence_id)
-        live = self._indexes.live(namespace)
+        is_alone = namespace == ALONE
+        live = None if is_alone else self._indexes.live(namespace)
+        odds = LearnedOdds() if is_alone else self._table(namespace)
         self._requests[sequence_id] = OpenRequest(
-            live, self._table(namespace), prompt_ids, prediction_ids, self._window_tokens
+            live, odds, prompt_ids, prediction_ids, self._window_tokens
         )
 
     def close(self, sequence_id: int) -> None:
@@ -86,9 +90,10 @@ class RetrievalDrafter:
 
     def propose(self, rows: Sequence[DraftRow]) -> list[DraftTree]:
         """Raises ValueError on a sequence that is not open, or open in another namespace."""
-        order = sorted(range(len(rows)), key=lambda number: rows[number].namespace)
+        found = [self._request_of(row) for row in rows]
+        order = sorted(range(len(rows)), key=lambda number: found[number].namespace)
         asked = [rows[number] for number in order]
-        requests = [self._request_of(row) for row in asked]
+        requests = [found[number] for number in order]
         self._batch.begin(
             [
                 (request.reader, len(row.context), 0, row.max_nodes, row.max_depth)
@@ -107,7 +112,7 @@ class RetrievalDrafter:
 
     def _request_of(self, row: DraftRow) -> OpenRequest:
         request = self._requests.get(row.sequence_id)
-        if request is None or request.live.namespace != row.namespace:
+        if request is None or request.namespace not in (row.namespace, ALONE):
             raise ValueError(f"sequence {row.sequence_id} is not open in the row's namespace")
         return request
 
@@ -116,7 +121,9 @@ class RetrievalDrafter:
         for _, group in groupby(requests, key=lambda request: id(request.live)):
             same = list(group)
             end = first + len(same)
-            same[0].live.lookup(self._batch, first, end, same[0].odds.odds, self._min_survival)
+            live, odds = same[0].live, same[0].odds.odds
+            if live is not None:
+                live.lookup(self._batch, first, end, odds, self._min_survival)
             first = end
 
     def _tree(self, place: int, summary: list[float]) -> DraftTree:
@@ -134,7 +141,9 @@ class RetrievalDrafter:
         """Outcomes of own trees, whether verified or shadow; others teach nothing here."""
         for entry in feedback:
             if isinstance(entry.tree, RetrievedTree):
-                self._table(entry.row.namespace).learn(entry.tree, entry.followed)
+                request = self._requests.get(entry.row.sequence_id)
+                odds = self._table(entry.row.namespace) if request is None else request.odds
+                odds.learn(entry.tree, entry.followed)
 
     def _table(self, namespace: str) -> LearnedOdds:
         table = self._tables.get(namespace)
@@ -152,5 +161,6 @@ class RetrievalDrafter:
             request.check_integrity()
         for table in self._tables.values():
             table.check_integrity()
-        readers = [(id(r.live), r.reader) for r in self._requests.values()]
+        shared = [r for r in self._requests.values() if r.live is not None]
+        readers = [(id(r.live), r.reader) for r in shared]
         assert len(set(readers)) == len(readers), "two sequences share a reader"

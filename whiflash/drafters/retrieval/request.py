@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from whiflash.core.params import ALONE
 from whiflash.drafters.retrieval.odds import LearnedOdds
 from whiflash.trajectories.index import Automaton, LiveIndex, LookupBatch, layout
 from whiflash.trajectories.index.automaton import no_matches
@@ -68,19 +69,19 @@ class PredictionIndex:
 
 
 class OpenRequest:
-    """All of one sequence: context, prediction, its place in the namespace's live index, and the
-    namespace's learned odds."""
+    """All of one sequence: context, prediction, its place in the namespace's live index (None: it
+    drafts alone), and the odds to draft by."""
 
     def __init__(
         self,
-        live: LiveIndex,
+        live: LiveIndex | None,
         odds: LearnedOdds,
         prompt_ids: Ids,
         prediction_ids: Ids,
         window_tokens: int,
     ) -> None:
         self.live = live
-        self.reader = live.open_reader()
+        self.reader = 0 if live is None else live.open_reader()
         self.odds = odds
         self.context = ContextIndex(prompt_ids, window_tokens)
         self.prediction = (
@@ -103,12 +104,18 @@ class OpenRequest:
             )  # fmt: skip
 
     @property
+    def namespace(self) -> str:
+        """Whose earlier runs it drafts from."""
+        return ALONE if self.live is None else self.live.namespace
+
+    @property
     def num_bytes(self) -> int:
         predicted = 0 if self.prediction is None else self.prediction.automaton.num_bytes
         return self.context.automaton.num_bytes + predicted
 
     def close(self) -> None:
-        self.live.close_reader(self.reader)
+        if self.live is not None:
+            self.live.close_reader(self.reader)
 
     def check_integrity(self) -> None:
         self.context.check_integrity()

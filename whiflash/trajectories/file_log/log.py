@@ -10,6 +10,7 @@ from pathlib import Path
 
 import platformdirs
 
+from whiflash.config import read_environment
 from whiflash.trajectories.breaker import Breaker
 from whiflash.trajectories.deletion import Deletion
 from whiflash.trajectories.errors import StoreClosedError, StoreUnavailableError
@@ -28,8 +29,10 @@ TRIM_EVERY_S = 10.0
 
 
 def default_folder() -> Path:
-    """Where `serve` and `demo` keep trajectories: the user's data folder."""
-    return Path(platformdirs.user_data_dir("whiflash")) / "trajectories"
+    """The store called "file": in $WHIFLASH_DATA or the user's data folder."""
+    chosen = read_environment("WHIFLASH_DATA")
+    data = Path(chosen).expanduser() if chosen else Path(platformdirs.user_data_dir("whiflash"))
+    return data / "trajectories"
 
 
 class FileLog:
@@ -153,6 +156,14 @@ class FileLog:
         if not isinstance(entry, TrajectoryRecord):
             return True
         return now_ms() - entry.time_ms <= 1e3 * self._limits.max_age_s
+
+    def namespaces(self) -> tuple[str, ...]:
+        try:
+            return self._shelves.namespaces()
+        except OSError as error:
+            raise StoreUnavailableError(
+                f"the trajectory store {self.folder} cannot be read ({error.strerror})"
+            ) from error
 
     def wait(self, cursors: Mapping[str, str], timeout_s: float) -> bool:
         places = [(self._shelves.shelf(name), _place(cursor)) for name, cursor in cursors.items()]

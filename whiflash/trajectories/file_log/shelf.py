@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from whiflash.trajectories import codec
+from whiflash.trajectories.codec import Entry
 from whiflash.trajectories.deletion import Deletion
 from whiflash.trajectories.file_log.segment import Found, read_frames, scan, sound_end
 from whiflash.trajectories.record import TrajectoryRecord
@@ -122,6 +123,16 @@ class Shelf:
             if not later:
                 return [], number, max(offset, end)
             number, offset = min(later), 0
+
+    def first_entry(self) -> Entry | None:
+        """The oldest one that was not deleted; None if there is none. Raises OSError."""
+        number, offset = min(self.ends, default=1), 0
+        while True:
+            frames, number, offset = self.read(number, offset, 1)
+            if not frames:
+                return None
+            if frames[0].entry is not None:
+                return frames[0].entry
 
     def erase(self, deletion: Deletion) -> int:
         """Overwrites every record that the tombstone, already appended, covers; how many.

@@ -42,6 +42,16 @@ class Shelves:
                 self._shelves[name] = Shelf(self._folder / name, size)
             return self._shelves[name]
 
+    def namespaces(self) -> tuple[str, ...]:
+        """Sorted. Folders have other names, so that the first sound entry is asked."""
+        with self._lock:
+            shelves = self._all()
+        found = (shelf.first_entry() for shelf in shelves)
+        return tuple(sorted({entry.namespace for entry in found if entry is not None}))
+
+    def _all(self) -> list[Shelf]:
+        return [self._shelf_in(path.name) for path in self._folder.iterdir() if path.is_dir()]
+
     def del_epoch(self, namespace: str) -> int:
         """Of the last deletion of this process; earlier ones stand in the files in order."""
         return self._epochs.get(namespace, 0)
@@ -80,8 +90,7 @@ class Shelves:
     def trim(self) -> None:
         """Removes segments that are too old or too many."""
         with self._lock:
-            names = [path.name for path in self._folder.iterdir() if path.is_dir()]
-            shelves = [self._shelf_in(name) for name in names]
+            shelves = self._all()
             for shelf in shelves:
                 self._trim_one(shelf)
             while sum(shelf.num_bytes for shelf in shelves) > self._limits.max_bytes:

@@ -57,6 +57,9 @@ class RedactedLog:
     def read(self, namespace: str, cursor: str, max_records: int = 64) -> LogBatch:
         return self._inner.read(namespace, cursor, max_records)
 
+    def namespaces(self) -> tuple[str, ...]:
+        return self._inner.namespaces()
+
     def wait(self, cursors: Mapping[str, str], timeout_s: float) -> bool:
         return self._inner.wait(cursors, timeout_s)
 

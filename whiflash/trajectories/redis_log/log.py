@@ -192,6 +192,9 @@ class RedisLog:
                 self._discard_older(entry)
         return replace(batch, entries=fresh)
 
+    def namespaces(self) -> tuple[str, ...]:
+        return self._ask(lambda: stream.namespaces(self._client))
+
     def _discard_older(self, tombstone: Deletion) -> None:
         """Another replica deleted what may still wait in this one's queue."""
         self._writer.discard(

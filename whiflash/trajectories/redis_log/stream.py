@@ -18,6 +18,7 @@ from whiflash.trajectories.record import TrajectoryRecord, now_ms
 FIELD = "r"
 FIRST_ID = "0-0"
 PURGE_COUNT = 256
+SCAN_COUNT = 1000
 MAX_TRIES = 16
 TRIM_SLACK = 0.95
 Id = tuple[int, int]
@@ -31,6 +32,13 @@ def log_key(namespace: str) -> str:
 
 def epoch_key(namespace: str) -> str:
     return f"dr:{{{namespace}}}:epoch"
+
+
+def namespaces(client: redis.Redis) -> tuple[str, ...]:
+    """Those that have a stream, sorted."""
+    before, after = log_key("*").split("*")
+    keys = client.scan_iter(match=before + "*" + after, count=SCAN_COUNT)
+    return tuple(sorted({key.decode()[len(before) : -len(after)] for key in keys}))
 
 
 class Frames(NamedTuple):

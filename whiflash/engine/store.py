@@ -1,0 +1,97 @@
+"""An engine's trajectories: the log, what drafts from it, and whose is whose."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+from whiflash.config import EngineConfig
+from whiflash.core.protocols import Tokenizer
+from whiflash.trajectories import scope_keys
+from whiflash.trajectories.file_log import default_folder
+from whiflash.trajectories.index import TrajectoryIndexes
+from whiflash.trajectories.log import LogLimits, TrajectoryLog
+from whiflash.trajectories.open import MEMORY, open_log
+from whiflash.trajectories.redaction import RedactedLog, Redactor
+from whiflash.trajectories.scope import Owner, Scopes
+
+FILE = "file"
+CLOSE_S = 5.0
+"""What is pending at the end gets this long."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class OpenedLog:
+    """A log as it was opened, before anything of the model is known, with the secrets of its
+    namespaces. `place` is its folder, None if it has none."""
+
+    log: TrajectoryLog
+    keys: tuple[scope_keys.ScopeKey, ...]
+    place: Path | None = None
+
+    def close(self) -> None:
+        self.log.close(CLOSE_S)
+
+
+def open_store(config: EngineConfig) -> OpenedLog:
+    """Raises ConfigError on a place or secrets that cannot be used, StoreLockedError where another
+    process writes there. A Redis server that does not answer is no error."""
+    place = store_folder(config.store)
+    if place is not None:
+        keys = scope_keys.folder_keys(place)
+    elif config.store == MEMORY:
+        keys = scope_keys.environment_keys() or scope_keys.random_keys()
+    else:
+        keys = scope_keys.shared_keys()
+    limits = LogLimits(
+        config.store_max_age_s, config.store_namespace_bytes, config.store_bytes
+    )  # fmt: skip
+    log = open_log(
+        place or config.store, None, limits, assume_noeviction=config.assume_noeviction
+    )  # fmt: skip
+    return OpenedLog(log, keys, place)
+
+
+def store_folder(store: str) -> Path | None:
+    """Where the files of a store lie; None for memory and Redis."""
+    if store == MEMORY or "://" in store:
+        return None
+    return default_folder() if store == FILE else Path(store).expanduser()
+
+
+class EngineStore:
+    """Secrets are cut out of what is appended to `log`; `plain_log` takes what was searched."""
+
+    def __init__(self, opened: OpenedLog, tokenizer: Tokenizer, index_bytes: int) -> None:
+        self.plain_log = opened.log
+        self.place = opened.place
+        self.log = RedactedLog(opened.log, Redactor(tokenizer))
+        self.scopes = Scopes(opened.keys, tokenizer.fingerprint)
+        self.tokenizer_fingerprint = tokenizer.fingerprint
+        self.indexes = TrajectoryIndexes(self.log, index_bytes)
+
+    @property
+    def is_durable(self) -> bool:
+        """It outlives the process."""
+        return self.log.status().kind != MEMORY
+
+    def namespace(self, name: str) -> str:
+        """The namespace of a plain name (`Owner.name`). Raises ValueError on an empty one."""
+        return self.scopes.namespace(Owner.named(name))
+
+    def describe(self) -> dict[str, Any]:
+        """For plan and metrics; JSON-able, a snapshot, without passwords and secrets."""
+        status = dataclasses.asdict(self.log.status())
+        return {
+            **status,
+            "ready_shared": self.indexes.ready_shared,
+            "num_masked": self.log.num_masked,
+            "index_bytes": self.indexes.num_bytes,
+            "key_id": self.scopes.key_id,
+        }
+
+    def close(self) -> None:
+        """After the last append. Idempotent."""
+        self.indexes.close()
+        self.log.close(CLOSE_S)
