@@ -67,7 +67,10 @@ def build_request(
         drafter=call.drafter,
         max_draft=call.max_draft,
         forced_ids=call.forced_ids,
-        store=call.store and call.shared_drafts,
+        store=call.store,
+        shared_drafts=call.shared_drafts,
+        agent=call.agent,
+        subject=call.subject,
         deadline_s=deadline_s,
         constraint=constraint,
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from typing import cast
@@ -20,7 +19,7 @@ from whiflash.serving.constraints import constraint_of, offers_calls
 from whiflash.serving.fair_queue import FairQueue, Place
 from whiflash.serving.prompts import PreparedPrompt, encode_text, prepare_prompt
 from whiflash.serving.requests import build_request
-from whiflash.serving.scope import namespace_of
+from whiflash.serving.scope import owner_of
 from whiflash.serving.stream import Ended, Piece, Started, StreamEvent
 from whiflash.serving.telemetry import CallTrack, Telemetry
 
@@ -102,7 +101,7 @@ class CallRunner:
             model,
             prepared.token_ids,
             predicted,
-            _namespace(call, context),
+            owner_of(context.caller, call.subject).name,
             remaining_s,
             constraint_of(call, prepared.reasoning(), model.has_constraints),
         )
@@ -144,13 +143,6 @@ class CallRunner:
                     ended = await choices[event.index].ended(event)
                     track.turn(ended)
                     yield ended
-
-
-def _namespace(call: GenerationCall, context: CallContext) -> str:
-    """A call that shares no drafts has a namespace of its own: nothing that others left is in
-    it, and what it leaves nobody reaches."""
-    scope = namespace_of(context.caller, call.subject)
-    return scope if call.shared_drafts else f"{scope}-{secrets.token_hex(8)}"
 
 
 def _choices(
