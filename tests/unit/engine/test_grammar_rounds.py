@@ -329,3 +329,13 @@ def test_pruning_leaves_no_trace(toy: LoadedTarget, compiler: GrammarCompiler) -
     assert all(
         masks.allows(row, token) == masks.row(row)[token] for row in range(7) for token in range(64)
     )
+
+
+def test_nodes_that_end_the_text_are_not_verified(
+    toy: LoadedTarget, compiler: GrammarCompiler
+) -> None:
+    """The target emits that id from the row above, and what follows would be discarded."""
+    grammar = SequenceGrammar(compiler.compile(PICK))
+    grammar.advance(toy.tokenizer.encode('{"on": true, "size": "s"}'))
+    assert grammar.masks(DraftTree.empty()).allows(0, EOS_ID)
+    assert len(grammar.prune(DraftTree.chain([EOS_ID, EOS_ID, 5]))) == 0
