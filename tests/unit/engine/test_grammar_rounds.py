@@ -118,7 +118,7 @@ def test_drafted_nodes_that_break_the_grammar_are_dropped_before_they_are_verifi
     (got,) = ask(core, compiler, request(PICK))
     assert got.token_ids == plain.token_ids
     arm = got.usage.arms["oracle"]
-    assert core.drafting.num_masked_nodes >= arm.accepted / 2
+    assert core.drafting.num_masked_nodes >= arm.accepted / 4
     assert arm.accepted_length > 4
 
 
@@ -129,7 +129,7 @@ def test_the_call_marker_may_fall_anywhere_in_an_accepted_run(
     """vllm #34650, PR #44993, #36138: a state change inside a run was missed. The marker begins at
     each position of a run of eight, and ends in it or in the next one."""
     eager = MarkerTarget(toy.target, toy.tokenizer, "so <tool_call>", len(PROMPT))
-    asked = request(FREE, max_tokens=120, temperature=0.0 if is_greedy else 1.0)
+    asked = request(FREE, max_tokens=400, temperature=0.0 if is_greedy else 1.0)
     grammar = compiler.compile(FREE)
     plain = plain_answer(eager, toy.tokenizer, asked, 0, 7, grammar)
     text = toy.tokenizer.decode(plain.token_ids)
