@@ -16,6 +16,8 @@ from whiflash.core.errors import InvalidRequestError
 MAX_TOOLS = 128
 MAX_NAME_CHARS = 128
 MAX_TOOLS_CHARS = 512 << 10
+MAX_SPACE_CHARS = 24
+"""Of one gap between two signs of JSON: a line end and its indentation."""
 _BEHIND_REASONING = "\n\n"  # what templates of reasoning models write behind the closing tag
 _ANY_OBJECT = '{"type": "object"}'
 
@@ -41,12 +43,16 @@ def _json(spec: JsonAnswer, param: str) -> Format:
 
 
 def _value(schema: str, param: str, where: str) -> Format:
-    """One JSON value, written as json.dumps does: a space behind each comma and colon, none
-    elsewhere, so that an answer cannot run on in white space."""
+    """One JSON value. White space is the model's own (compact, spaced or indented, as it has seen
+    the conversation written: a form forced upon it costs it the sense), but bounded, so that an
+    answer cannot run on in it."""
     checked = checked_schema(schema, param, where)
     try:
         grammar = grammar_library().Grammar.from_json_schema(
-            checked.text, any_whitespace=False, strict_mode=False
+            checked.text,
+            any_whitespace=True,
+            max_whitespace_cnt=MAX_SPACE_CHARS,
+            strict_mode=False,
         )
     except (RuntimeError, ValueError) as error:
         raise InvalidRequestError(
