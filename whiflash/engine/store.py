@@ -14,7 +14,7 @@ from whiflash.trajectories.index import TrajectoryIndexes
 from whiflash.trajectories.log import LogLimits, TrajectoryLog
 from whiflash.trajectories.open import MEMORY, open_log
 from whiflash.trajectories.redaction import RedactedLog, Redactor
-from whiflash.trajectories.scope import Owner, Scopes
+from whiflash.trajectories.scope import Owner, ScopeKey, Scopes
 
 FILE = "file"
 CLOSE_S = 5.0
@@ -27,7 +27,7 @@ class OpenedLog:
     namespaces. `place` is its folder, None if it has none."""
 
     log: TrajectoryLog
-    keys: tuple[scope_keys.ScopeKey, ...]
+    keys: tuple[ScopeKey, ...]
     place: Path | None = None
 
     def close(self) -> None:

@@ -1,5 +1,6 @@
 """Gate 1 (design.md 5): no drafter, policy, batch mix, chunking, cancellation, prefix hit or
-resume changes a text, held to a grammar or not. vllm #41758, #54928; sglang #38009; llama.cpp #27117."""
+resume changes a text, held to a grammar or not. vllm #41758, #54928; sglang #38009; llama.cpp
+#27117."""
 
 from __future__ import annotations
 
