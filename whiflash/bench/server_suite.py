@@ -46,13 +46,13 @@ class Effort:
     num_pairs: int
 
 
-FULL: Final = Effort(((1, 4), (4, 8), (16, 24), (32, 40)), 40, 5)
+FULL: Final = Effort(((1, 4), (4, 8), (16, 16), (32, 32)), 32, 5)
 QUICK: Final = Effort(((1, 1), (4, 4)), 8, 1)
 _STARTED: Final = time.perf_counter()
 
 
 def run(options: SuiteOptions) -> SuiteResult:
-    """About a quarter of an hour on two cores; `is_quick` about one minute."""
+    """About twenty minutes on two cores; `is_quick` about one."""
     if options.data is not None:
         raise ConfigError("the suite server brings its own prompts; leave --data away")
     effort = QUICK if options.is_quick else FULL
