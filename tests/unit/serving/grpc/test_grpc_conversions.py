@@ -266,9 +266,15 @@ arm_usages = st.builds(
 )
 usages = st.builds(
     Usage,
-    *[arm_counts] * 4,
-    *[st.floats(0, 1e6)] * 3,
-    st.dictionaries(names, arm_usages, max_size=2),
+    prompt_tokens=arm_counts,
+    cached_tokens=arm_counts,
+    completion_tokens=arm_counts,
+    rounds=arm_counts,
+    preemptions=arm_counts,
+    queue_ms=st.floats(0, 1e6),
+    prefill_ms=st.floats(0, 1e6),
+    decode_ms=st.floats(0, 1e6),
+    arms=st.dictionaries(names, arm_usages, max_size=2),
 )
 logprobs = st.lists(
     st.builds(
