@@ -43,6 +43,7 @@ def served(model: str) -> Iterator[ServerAddress]:
     address = ServerAddress(_free_port(), _free_port())
     arguments = ["serve", "--model", model, "--http-port", str(address.http_port)]
     arguments += ["--grpc-port", str(address.grpc_port), "--log-level", "warning"]
+    arguments += ["--store", "memory"]  # every run starts with an empty one
     process = subprocess.Popen([str(program), *arguments], stdout=subprocess.DEVNULL)
     try:
         _await_ready(process, address)

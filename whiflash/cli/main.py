@@ -18,6 +18,7 @@ from whiflash.cli.keys import app as keys_app
 from whiflash.cli.plan import plan
 from whiflash.cli.replay import app as replay_app
 from whiflash.cli.serve import serve
+from whiflash.cli.store.verbs import app as store_app
 
 app = typer.Typer(
     name="whiflash",
@@ -33,6 +34,7 @@ app.command()(bench)
 app.command()(demo)
 app.command()(serve)
 app.add_typer(keys_app)
+app.add_typer(store_app)
 app.add_typer(replay_app)
 app.add_typer(calibrate_app)
 

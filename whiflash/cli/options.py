@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from whiflash.config import EngineConfig
+from whiflash.core.errors import ConfigError
 from whiflash.core.params import SamplingParams
 
 Model = Annotated[
@@ -32,6 +33,18 @@ Device = Annotated[str | None, typer.Option("--device", help="cpu, cuda or cuda:
 ChatTemplate = Annotated[
     Path | None, typer.Option("--chat-template", help="Jinja file instead of ours")
 ]
+Store = Annotated[
+    str | None,
+    typer.Option("--store", help="trajectories: file (the user's data folder), a folder, memory"),
+]
+Redis = Annotated[
+    str | None,
+    typer.Option("--redis", help="redis://, rediss:// or unix:// URL that replicas share instead"),
+]
+NoEviction = Annotated[
+    bool | None,
+    typer.Option("--assume-noeviction", help="of a Redis that hides its maxmemory-policy"),
+]
 Config = Annotated[
     Path | None, typer.Option("--config", help="TOML or JSON file of options; flags win over it")
 ]
@@ -46,6 +59,15 @@ def engine_config(config: Path | None, **flags: Any) -> EngineConfig:
     """The file (if any) with the given flags over it; a flag that is None was not given."""
     given = {name: value for name, value in flags.items() if value is not None}
     return EngineConfig.load(config, **given) if config else EngineConfig.of(**given)
+
+
+def store_of(store: str | None, redis: str | None) -> str | None:
+    """What the flags name; None if neither was given. Raises ConfigError."""
+    if store is not None and redis is not None:
+        raise ConfigError("--store and --redis exclude each other; name one place")
+    if redis is not None and "://" not in redis:
+        raise ConfigError(f"--redis {redis} is no URL; write redis://HOST:6379/0")
+    return redis if store is None else store
 
 
 def sampling_params(

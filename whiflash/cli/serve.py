@@ -14,6 +14,8 @@ import typer
 
 from whiflash.cli import options
 from whiflash.cli.plan import plan_lines
+from whiflash.cli.store.address import forget_address, note_address
+from whiflash.cli.store.default import with_default_store
 from whiflash.config import EngineConfig, ServerConfig, read_environment
 from whiflash.core.errors import ConfigError
 
@@ -54,6 +56,9 @@ def serve(
     dtype: options.DType = None,
     device: options.Device = None,
     chat_template: options.ChatTemplate = None,
+    store: options.Store = None,
+    redis: options.Redis = None,
+    assume_noeviction: options.NoEviction = None,
     config: options.Config = None,
 ) -> None:
     """Serve the model to OpenAI and gRPC clients until SIGTERM or Ctrl-C.
@@ -61,11 +66,13 @@ def serve(
     Without keys only this machine is served. A key comes from `whiflash keys new --file keys.toml`
     with --keys keys.toml, or is put into WHIFLASH_API_KEY; clients send it as their API key.
     A configuration file holds the engine's options and, in a table [server], those of the server.
+    What it learns from agent runs it keeps in the user's data folder (`whiflash store stats`).
     Logs are JSON lines on standard error, without any text of prompts or answers.
     """
     settings = options.engine_config(
         config, model=model, drafters=drafter, policy=policy, memory=memory,
         dtype=dtype, device=device, chat_template=chat_template,
+        store=options.store_of(store, redis), assume_noeviction=assume_noeviction,
     )  # fmt: skip
     given = _given(
         host=host, http_port=http_port, grpc_port=grpc_port, keys=keys, served_name=served_name,
@@ -93,7 +100,7 @@ def run_server(settings: EngineConfig, server: ServerConfig) -> None:
     check_free(server.host, server.grpc_port, "--grpc-port")
     with (
         closing(bind(server.host, server.http_port, "--http-port")) as http_socket,
-        Engine(settings, constraints=GrammarCompiler) as engine,
+        Engine(with_default_store(settings), constraints=GrammarCompiler) as engine,
     ):
         typer.echo("\n".join(plan_lines(engine.plan())))
         asyncio.run(_serve(engine, server, auth, telemetry, http_socket))
@@ -115,15 +122,23 @@ async def _serve(
     limits = ServiceLimits(config.max_waiting, config.max_tenant_waiting, config.queued_s)
     service = GenerationService(backend, auth, limits, telemetry)
 
+    place = engine.store.place
+
     def say_ready(http_port: int, grpc_port: int) -> None:
+        if place is not None:
+            note_address(place, config.host, grpc_port)
         typer.echo("\n".join(_addresses(config, backend.model.name, auth, http_port, grpc_port)))
 
-    grpc = GrpcServer(service, config.host, config.grpc_port)
+    grpc = GrpcServer(service, config.host, config.grpc_port, desk=backend.desk())
     server = Server(service, backend, http_socket, grpc, config.drain_s, say_ready)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, server.stop)
-    await server.run()
+    try:
+        await server.run()
+    finally:
+        if place is not None:
+            forget_address(place)
 
 
 def _addresses(

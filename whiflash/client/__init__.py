@@ -32,6 +32,7 @@ from whiflash.client.errors import (
 )
 from whiflash.client.options import CallOptions, Prompt
 from whiflash.client.resumption import StreamEvent
+from whiflash.client.store import Recording
 from whiflash.client.sync_client import Client
 
 __all__ = [
@@ -56,6 +57,7 @@ __all__ = [
     "Piece",
     "Prompt",
     "Queued",
+    "Recording",
     "ResourceExhaustedError",
     "ResumeError",
     "ServerError",

@@ -19,6 +19,7 @@ from whiflash.client.errors import failure_of
 from whiflash.client.options import CallOptions, Prompt, call_message, prompt_message
 from whiflash.client.plan import read_plan
 from whiflash.client.resumption import Backoff, Resumption, StreamEvent, fix_seed
+from whiflash.client.store import AsyncStoreCalls
 
 T = TypeVar("T")
 
@@ -29,6 +30,7 @@ class AsyncClient:
     api_key:     sent as `authorization: Bearer`.
     max_retries: attempts in a row, without anything new, before an unreachable server is given up.
     credentials: for TLS; None speaks plain HTTP/2.
+    store:       the server's trajectories, for a key with scope store.
 
         async with AsyncClient() as client:
             async for event in client.stream("Once upon", max_tokens=20):
@@ -52,6 +54,7 @@ class AsyncClient:
         )
         self._generation = GenerationServiceStub(self._channel)
         self._model = ModelServiceStub(self._channel)
+        self.store = AsyncStoreCalls(self._channel, self._unary, self._frame)
 
     async def stream(
         self, prompt: Prompt, settings: CallSettings | None = None, **options: Unpack[CallOptions]

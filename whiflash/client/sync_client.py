@@ -18,6 +18,7 @@ from whiflash.client.errors import failure_of
 from whiflash.client.options import CallOptions, Prompt, call_message, prompt_message
 from whiflash.client.plan import read_plan
 from whiflash.client.resumption import Backoff, Resumption, StreamEvent, fix_seed
+from whiflash.client.store import StoreCalls
 
 T = TypeVar("T")
 
@@ -28,6 +29,7 @@ class Client:
     api_key:     sent as `authorization: Bearer`.
     max_retries: attempts in a row, without anything new, before an unreachable server is given up.
     credentials: for TLS; None speaks plain HTTP/2.
+    store:       the server's trajectories, for a key with scope store.
 
         with Client() as client:
             print(client.generate("Once upon", max_tokens=20).choices[0].text)
@@ -50,6 +52,7 @@ class Client:
         )
         self._generation = GenerationServiceStub(self._channel)
         self._model = ModelServiceStub(self._channel)
+        self.store = StoreCalls(self._channel, self._unary, self._frame)
 
     def stream(
         self, prompt: Prompt, settings: CallSettings | None = None, **options: Unpack[CallOptions]

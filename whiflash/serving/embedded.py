@@ -15,6 +15,8 @@ from whiflash.core.protocols import Target, Tokenizer
 from whiflash.core.results import Completion, Delta
 from whiflash.engine.engine import Engine
 from whiflash.serving.backend import Load, ServedModel
+from whiflash.serving.trajectories.conversation import TurnReader
+from whiflash.serving.trajectories.desk import StoreDesk
 
 RATE_WINDOW_S = 10.0
 WARM_UP_TOKENS = 8
@@ -68,6 +70,15 @@ class EmbeddedBackend:
             with contextlib.suppress(RuntimeError):
                 return self._engine.plan()
         return self._engine.plan()
+
+    def desk(self) -> StoreDesk:
+        """The engine's store for those who keep it."""
+        store, tokenizer = self._engine.store, self._engine.tokenizer
+
+        def turn_reader() -> TurnReader:
+            return TurnReader(self.chat, tokenizer, self._model.eos_ids)
+
+        return StoreDesk(store.log, store.scopes, tokenizer, turn_reader)
 
     def load(self) -> Load:
         """A snapshot from outside the engine's thread: each value is right, all together may be

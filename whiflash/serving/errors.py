@@ -22,6 +22,7 @@ from whiflash.core.errors import (
     UnauthenticatedError,
     WhiFlashError,
 )
+from whiflash.trajectories.errors import StoreClosedError, StoreUnavailableError
 
 INTERNAL_MESSAGE = "internal error; the server's log has more under this request id"
 
@@ -68,6 +69,8 @@ STATUSES: tuple[tuple[type[BaseException], ErrorStatus], ...] = (
     ),
     (RequestCancelledError, ErrorStatus(499, _INVALID, "cancelled", "CANCELLED")),
     (asyncio.CancelledError, ErrorStatus(499, _INVALID, "cancelled", "CANCELLED")),
+    (StoreUnavailableError, ErrorStatus(503, _SERVER, "unavailable", "UNAVAILABLE", 1.0)),
+    (StoreClosedError, ErrorStatus(503, _SERVER, "unavailable", "UNAVAILABLE", 5.0)),
     (NumericsError, _INTERNAL),
     (ConfigError, _INTERNAL),
     (WhiFlashError, _INTERNAL),

@@ -12,6 +12,7 @@ from whiflash.serving.auth import Authenticator
 from whiflash.serving.backend import Backend
 from whiflash.serving.generation import GenerationService, ServiceLimits
 from whiflash.serving.grpc.server import GrpcLimits, GrpcServer
+from whiflash.serving.trajectories.desk import StoreDesk
 
 START_S, STOP_S = 60.0, 30.0
 
@@ -29,10 +30,11 @@ class GrpcTestServer:
         service_limits: ServiceLimits | None = None,
         limits: GrpcLimits | None = None,
         port: int = 0,
+        desk: StoreDesk | None = None,
     ) -> None:
         self.backend = backend
         self.service = GenerationService(backend, auth, service_limits)
-        self.server = GrpcServer(self.service, port=port, limits=limits)
+        self.server = GrpcServer(self.service, port=port, limits=limits, desk=desk)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(
             target=self._loop.run_forever, name="test-grpc-server", daemon=True

@@ -73,13 +73,17 @@ class Selection:
 
 class Scopes:
     """Makes the namespaces of one tokenizer. `keys`: the current secret first; the older ones
-    are known for deletion and export alone."""
+    are known for deletion and export alone. Without a tokenizer it only selects."""
 
-    def __init__(self, keys: Sequence[ScopeKey], tokenizer: str) -> None:
+    def __init__(self, keys: Sequence[ScopeKey], tokenizer: str = "") -> None:
         if not keys:
             raise ValueError("namespaces need a secret")
         self._keys = tuple(keys)
         self._tokenizer = tokenizer
+
+    @property
+    def can_name(self) -> bool:
+        return bool(self._tokenizer)
 
     @property
     def key_id(self) -> str:
@@ -87,9 +91,9 @@ class Scopes:
         return self._keys[0].key_id
 
     def namespace(self, owner: Owner) -> str:
-        """Under the current secret. Raises ValueError without a tenant."""
-        if not owner.tenant:
-            raise ValueError("a namespace needs a tenant")
+        """Under the current secret. Raises ValueError without a tenant or a tokenizer."""
+        if not owner.tenant or not self._tokenizer:
+            raise ValueError("a namespace needs a tenant and a tokenizer")
         parts = [self.key_id, *_tags(self._keys[0], owner), self._tokenizer]
         return ".".join(parts)
 

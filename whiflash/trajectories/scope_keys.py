@@ -93,8 +93,7 @@ def random_keys() -> tuple[ScopeKey, ...]:
 
 def _make(file: Path) -> None:
     """Complete from the first moment on, and never over a file that another process just made."""
-    draft = file.with_name(f"{file.name}.{os.getpid()}")
-    draft.unlink(missing_ok=True)
+    draft = file.with_name(f"{file.name}.{secrets.token_hex(8)}")
     with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as out:
         out.write(new_scope_key("k1") + "\n")
     try:

@@ -14,8 +14,10 @@ from whiflash.serving.keys import read_key_file
 
 
 @pytest.fixture(autouse=True)
-def _no_key(monkeypatch: pytest.MonkeyPatch) -> None:
+def _no_key(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("WHIFLASH_API_KEY", raising=False)
+    monkeypatch.delenv("WHIFLASH_STORE_KEYS", raising=False)
+    monkeypatch.setenv("WHIFLASH_DATA", str(tmp_path / "data"))
 
 
 def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -119,3 +121,17 @@ def test_keys_new_without_a_file_prints_key_and_entry(capsys: pytest.CaptureFixt
     assert secret.startswith("wf-")
     assert "[[keys]]" in entry
     assert run(["keys", "new", "--id", "one", "--tenant", "acme", "--scope", "root"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "rule"),
+    [
+        (("--redis", "redis://127.0.0.1:1/0"), "needs WHIFLASH_STORE_KEYS"),
+        (("--redis", "127.0.0.1:6379"), "is no URL"),
+        (("--redis", "redis://h/0", "--store", "file"), "exclude each other"),
+    ],
+)
+def test_a_store_that_cannot_be_used_is_told(
+    capsys: pytest.CaptureFixture[str], options: tuple[str, ...], rule: str
+) -> None:
+    assert rule in told(capsys, "--http-port", "0", "--grpc-port", "0", *options)

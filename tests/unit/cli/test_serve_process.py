@@ -58,7 +58,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def serving(folder: Path, place: Path, *options: str, **variables: str) -> Iterator[Served]:
     """`whiflash serve` with the toy on free ports, killed at the end if it still runs."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "WHIFLASH_CACHE": str(folder / "cache"),
-                   "PYTHONUNBUFFERED": "1", **variables}  # fmt: skip
+                   "WHIFLASH_DATA": str(place / "data"), "PYTHONUNBUFFERED": "1",
+                   **variables}  # fmt: skip
     environment.pop("WHIFLASH_API_KEY", None) if "WHIFLASH_API_KEY" not in variables else None
     command = [sys.executable, "-c", RUN, "serve", "--model", str(folder),
                "--dtype", "float64", "--memory", "16MiB", "--http-port", "0", "--grpc-port", "0",
@@ -159,3 +160,53 @@ def test_keys_are_asked_for_and_a_second_signal_ends_at_once(folder: Path, tmp_p
             response.read()
         drained = next(line for line in served.log() if line["event"] == "drained")
         assert drained["all_ended"] is False
+
+
+RUNS = """{"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "abc"}]}
+"""
+
+
+def test_a_running_servers_store_is_kept_through_it(folder: Path, tmp_path: Path) -> None:
+    """The verb finds the server by the note in the store that it holds."""
+    file = tmp_path / "runs.jsonl"
+    file.write_text(RUNS)
+
+    def store(*arguments: str) -> str:
+        environment = {**os.environ, "WHIFLASH_DATA": str(tmp_path / "data"),
+                       "WHIFLASH_CACHE": str(folder / "cache")}  # fmt: skip
+        environment.pop("WHIFLASH_API_KEY", None)
+        done = subprocess.run(
+            [sys.executable, "-c", RUN, "store", *arguments],
+            env=environment, capture_output=True, text=True, check=False, timeout=120,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    with serving(folder, tmp_path) as served:
+        assert "trajectories" in served.said
+        assert json.loads(store("import", str(file), "--json"))["turns"] == 1
+        assert json.loads(store("import", str(file), "--json"))["known"] == 1
+        answer = served.ask(
+            "POST", "/v1/completions", {"model": "toy", "prompt": "ab", "max_tokens": 9}
+        )
+        assert answer.status == 200
+        assert sum(one["num_records"] for one in json.loads(store("stats", "--json"))) == 2
+        served.process.terminate()
+        assert served.process.wait(60) == 0
+    assert sum(one["num_records"] for one in json.loads(store("stats", "--json"))) == 2
+    store("delete", "--whole-tenant")
+    assert not store("export")
+
+
+def test_a_second_server_keeps_trajectories_in_memory_and_says_so(
+    folder: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "one").mkdir()
+    (tmp_path / "two").mkdir()
+    data = str(tmp_path / "data")
+    with (
+        serving(folder, tmp_path / "one", WHIFLASH_DATA=data),
+        serving(folder, tmp_path / "two", WHIFLASH_DATA=data) as second,
+    ):
+        events = [str(line) for line in second.log()]
+        assert any("in memory only" in line and "is being written by" in line for line in events)

@@ -10,15 +10,18 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from whiflash.api.v1 import generation_service_pb2, model_service_pb2
+from whiflash.api.v1 import generation_service_pb2, model_service_pb2, trajectory_service_pb2
 from whiflash.core.errors import ConfigError
 from whiflash.serving.generation import GenerationService
 from whiflash.serving.grpc.adapter import GrpcAdapter
 from whiflash.serving.grpc.generation import GenerationServicer
 from whiflash.serving.grpc.model import ModelServicer
+from whiflash.serving.grpc.trajectories import TrajectoryServicer
+from whiflash.serving.trajectories.desk import StoreDesk
 
 GENERATION = generation_service_pb2.DESCRIPTOR.services_by_name["GenerationService"]
 MODEL = model_service_pb2.DESCRIPTOR.services_by_name["ModelService"]
+TRAJECTORY = trajectory_service_pb2.DESCRIPTOR.services_by_name["TrajectoryService"]
 SERVICES = (GENERATION.full_name, MODEL.full_name)
 READINESS_POLL_S = 0.2
 
@@ -35,7 +38,7 @@ class GrpcLimits:
 
 class GrpcServer:
     """Serves one GenerationService on `host`:`port`; port 0 takes a free one, see `port`.
-    For the event loop that starts it."""
+    For the event loop that starts it. Without a `desk` there is no TrajectoryService."""
 
     def __init__(
         self,
@@ -43,8 +46,10 @@ class GrpcServer:
         host: str = "127.0.0.1",
         port: int = 9000,
         limits: GrpcLimits | None = None,
+        desk: StoreDesk | None = None,
     ) -> None:
         self._service = service
+        self._desk = desk
         self._address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         self._limits = limits or GrpcLimits()
         self._health = health.aio.HealthServicer()
@@ -58,15 +63,16 @@ class GrpcServer:
         server = grpc.aio.server(options=_options(limits))
         adapter = GrpcAdapter(auth, limits.stall_limit_s, limits.max_concurrent)
         models = ModelServicer(self._service, limits.max_request_bytes)
-        server.add_generic_rpc_handlers(
-            (
-                adapter.handler(GENERATION, GenerationServicer(self._service)),
-                adapter.handler(MODEL, models),
-            )
-        )
+        handlers = [
+            adapter.handler(GENERATION, GenerationServicer(self._service)),
+            adapter.handler(MODEL, models),
+        ]
+        if self._desk is not None:
+            handlers.append(adapter.handler(TRAJECTORY, TrajectoryServicer(self._desk)))
+        server.add_generic_rpc_handlers(handlers)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         reflection.enable_server_reflection(
-            (*SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME), server
+            (*self._services, health.SERVICE_NAME, reflection.SERVICE_NAME), server
         )
         try:
             self.port = server.add_insecure_port(self._address)
@@ -79,6 +85,10 @@ class GrpcServer:
         await server.start()
         self._server = server
         self._watch = asyncio.create_task(self._watch_readiness())
+
+    @property
+    def _services(self) -> tuple[str, ...]:
+        return SERVICES if self._desk is None else (*SERVICES, TRAJECTORY.full_name)
 
     async def stop(self, grace_s: float = 0.0) -> None:
         """Refuses new calls; open ones have `grace_s` seconds. Drain the service first, so that
@@ -104,7 +114,7 @@ class GrpcServer:
     async def _show_readiness(self) -> None:
         serving = health_pb2.HealthCheckResponse.SERVING
         status = serving if self._service.is_ready else health_pb2.HealthCheckResponse.NOT_SERVING
-        for name in ("", *SERVICES):
+        for name in ("", *self._services):
             await self._health.set(name, status)
 
 

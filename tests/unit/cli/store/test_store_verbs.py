@@ -1,0 +1,139 @@
+"""`whiflash store` as it is typed: on a folder of its own, without any server."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from whiflash.cli.main import run
+from whiflash.testing.http_server import write_chat_toy
+from whiflash.trajectories.file_log import FileLog
+from whiflash.trajectories.scope_keys import parse_scope_keys
+
+SAMPLES = Path(__file__).parents[3] / "data" / "trajectories"
+CHATS = str(SAMPLES / "chat.jsonl")
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(write_chat_toy(tmp_path_factory.mktemp("toy")))
+
+
+@pytest.fixture(autouse=True)
+def _own_data(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("WHIFLASH_DATA", str(tmp_path / "data"))
+    monkeypatch.delenv("WHIFLASH_STORE_KEYS", raising=False)
+
+
+Capture = pytest.CaptureFixture[str]
+
+
+def said(capsys: Capture, *arguments: str, status: int = 0) -> str:
+    assert run(["store", *arguments]) == status
+    return capsys.readouterr().out
+
+
+def imported(capsys: Capture, model: str, *arguments: str, status: int = 0) -> dict[str, int]:
+    text = said(capsys, "import", *arguments, "--model", model, "--json", status=status)
+    numbers: dict[str, int] = json.loads(text)
+    return numbers
+
+
+def counted(capsys: Capture, *arguments: str) -> list[int]:
+    return sorted(
+        one["num_records"] for one in json.loads(said(capsys, "stats", "--json", *arguments))
+    )
+
+
+def test_import_twice_stats_export_and_import_elsewhere(
+    capsys: Capture, model: str, tmp_path: Path
+) -> None:
+    first = imported(capsys, model, CHATS)
+    assert first["turns"] > 4
+    assert first["bad"] == 0
+    again = imported(capsys, model, CHATS)
+    assert (again["turns"], again["known"]) == (0, first["turns"])
+    assert sum(counted(capsys)) == first["turns"]
+    lines = tmp_path / "out.jsonl"
+    said(capsys, "export", "--out", str(lines))
+    assert len(lines.read_text().splitlines()) == first["turns"]
+    there = ("--store", str(tmp_path / "other"), "--tenant", "acme")
+    moved = imported(capsys, model, str(lines), *there)
+    assert (moved["turns"], moved["tokens"]) == (first["turns"], first["tokens"])
+    assert imported(capsys, model, str(lines))["turns"] == 0
+
+
+def test_every_layout_is_taken(capsys: Capture, model: str) -> None:
+    names = ("chat.jsonl", "tau_bench.json", "swe_agent.traj", "bfcl_truth.jsonl")
+    for name in names:
+        result = imported(capsys, model, str(SAMPLES / name))
+        assert result["turns"] + result["masked"] > 0, name
+        assert result["bad"] == 0, name
+
+
+def test_bad_records_are_named_and_the_others_taken(
+    capsys: Capture, model: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "runs.jsonl"
+    good = {
+        "messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "bc d"}]
+    }
+    worse = {"messages": [{"role": "robot", "content": "a"}]}
+    file.write_text("\n".join(["not json", json.dumps(good), json.dumps(worse), "{}"]))
+    assert run(["store", "import", str(file), "--model", model, "--json"]) == 2
+    out, err = capsys.readouterr()
+    assert json.loads(out)["turns"] == 1
+    assert json.loads(out)["bad"] == 3
+    for line in (1, 3, 4):
+        assert f"{file}:{line}: " in err
+
+
+def test_owners_are_apart(capsys: Capture, model: str) -> None:
+    count = imported(capsys, model, CHATS)["turns"]
+    imported(capsys, model, CHATS, "--tenant", "acme")
+    imported(capsys, model, CHATS, "--tenant", "acme", "--project", "web", "--subject", "ann")
+    assert counted(capsys) == [count, count, count]
+    assert counted(capsys, "--tenant", "acme") == [count, count]
+    said(capsys, "delete", "--subject", "ann", "--tenant", "acme", "--project", "web")
+    assert counted(capsys, "--tenant", "acme", "--project", "web") == []
+    said(capsys, "delete", "--run", "tau_bench_airline/0/0")
+    (left,) = counted(capsys, "--tenant", "local")
+    assert 0 < left < count
+    said(capsys, "delete", "--whole-tenant", "--tenant", "acme")
+    assert sum(counted(capsys)) == left
+
+
+@pytest.mark.parametrize(
+    ("arguments", "rule"),
+    [
+        (("delete",), "say what to delete"),
+        (("delete", "--run", "a", "--subject", "b"), "say what to delete"),
+        (("delete", "--run", ""), "say what to delete"),
+        (("import", "nothing.jsonl"), "is no file"),
+        (("stats", "--redis", "redis://127.0.0.1:1/0"), "WHIFLASH_STORE_KEYS"),
+        (("stats", "--store", "x", "--server", "y"), "name one place"),
+        (("key", "no id"), "ID:SECRET"),
+    ],
+)
+def test_mistakes_are_told_in_one_line(
+    capsys: Capture, arguments: tuple[str, ...], rule: str
+) -> None:
+    assert run(["store", *arguments]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert rule in line
+
+
+def test_a_store_that_another_process_holds_is_told(capsys: Capture, tmp_path: Path) -> None:
+    log = FileLog(tmp_path / "held")
+    try:
+        assert run(["store", "stats", "--store", str(tmp_path / "held")]) == 2
+        assert "--server HOST:PORT" in capsys.readouterr().err
+    finally:
+        log.close()
+
+
+def test_a_new_secret_can_be_used_at_once(capsys: Capture) -> None:
+    (key,) = parse_scope_keys(said(capsys, "key", "2026-12"), "x")
+    assert key.key_id == "2026-12"

@@ -1,0 +1,1 @@
+"""`whiflash store`: what those who keep a trajectory store do with it."""

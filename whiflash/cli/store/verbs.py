@@ -1,0 +1,196 @@
+"""`whiflash store`: import, export, stats, delete, key."""
+
+from __future__ import annotations
+
+import json
+import sys
+from contextlib import nullcontext
+from dataclasses import asdict
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from whiflash.cli import options
+from whiflash.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from whiflash.cli.store.desks import Place, What
+
+app = typer.Typer(
+    name="store", help="The trajectories that drafts are taken from.", no_args_is_help=True
+)
+
+Store = Annotated[
+    str | None, typer.Option("--store", help="folder of the store [the user's data folder]")
+]
+Server = Annotated[
+    str | None, typer.Option("--server", help="gRPC address of the server that holds the store")
+]
+Tenant = Annotated[str | None, typer.Option("--tenant", help="whose [local]")]
+Project = Annotated[str | None, typer.Option("--project", help="of the tenant [default]")]
+Files = Annotated[
+    list[Path], typer.Argument(help="recorded runs: .jsonl, .json, .traj, or .gz of these")
+]
+Agent = Annotated[str, typer.Option("--agent", help="label of runs that have none")]
+Subject = Annotated[str, typer.Option("--subject", help="end user of runs that name none")]
+Out = Annotated[Path | None, typer.Option("--out", help="file to write [standard output]")]
+
+
+@app.callback()
+def _store() -> None:
+    """The trajectories that drafts are taken from."""
+
+
+@app.command("import")
+def import_runs(
+    files: Files,
+    store: Store = None,
+    redis: options.Redis = None,
+    server: Server = None,
+    tenant: Tenant = None,
+    project: Project = None,
+    agent: Agent = "",
+    subject: Subject = "",
+    model: options.Model = None,
+    chat_template: options.ChatTemplate = None,
+    assume_noeviction: options.NoEviction = None,
+    as_json: options.Json = False,
+) -> int:
+    """Add recorded runs: chats as JSON lines, results of tau-bench and BFCL, SWE-agent's .traj
+    files, exports. What is there already is not added twice. Bad records are named and left out;
+    then the exit status is 2."""
+    from whiflash.cli.store.desks import open_desk
+    from whiflash.cli.store.importing import Importer, progress_bar
+
+    place = _place(
+        store, redis, server, tenant=tenant, project=project, model=model,
+        chat_template=chat_template, assume_noeviction=assume_noeviction,
+    )  # fmt: skip
+    with open_desk(place) as desk, progress_bar(files, is_quiet=as_json) as bar:
+        importer = Importer(desk, agent, subject)
+        importer.run(files, bar)
+    for problem in importer.problems:
+        print(f"whiflash: {problem}", file=sys.stderr)
+    added = importer.added
+    if as_json:
+        typer.echo(json.dumps({**asdict(added), "bad": len(importer.problems)}))
+    else:
+        typer.echo(
+            f"added {added.turns} turns of {added.tokens} tokens; {added.known} were there, "
+            f"{added.masked} held nothing but secrets, {len(importer.problems)} records are bad"
+        )
+    return 2 if importer.problems else 0
+
+
+@app.command()
+def export(
+    out: Out = None,
+    store: Store = None,
+    redis: options.Redis = None,
+    server: Server = None,
+    tenant: Tenant = None,
+    project: Project = None,
+    assume_noeviction: options.NoEviction = None,
+) -> None:
+    """Write the stored turns of a project as JSON lines, which `import` takes back."""
+    from whiflash.cli.store.desks import open_desk
+
+    place = _place(
+        store, redis, server, tenant=tenant, project=project, assume_noeviction=assume_noeviction
+    )
+    with open_desk(place) as desk, _output(out) as file:
+        for turn in desk.export():
+            file.write(json.dumps(turn, ensure_ascii=False) + "\n")
+
+
+@app.command()
+def stats(
+    store: Store = None,
+    redis: options.Redis = None,
+    server: Server = None,
+    tenant: Tenant = None,
+    project: Project = None,
+    assume_noeviction: options.NoEviction = None,
+    as_json: options.Json = False,
+) -> None:
+    """Count what is stored, by namespace; of one owner if named."""
+    from whiflash.cli.store.desks import open_desk
+    from whiflash.cli.store.importing import stats_table
+
+    place = _place(
+        store, redis, server, tenant=tenant, project=project, assume_noeviction=assume_noeviction
+    )
+    with open_desk(place) as desk:
+        found = desk.stats()
+    if as_json:
+        typer.echo(json.dumps([asdict(one) for one in found]))
+    else:
+        stats_table(found)
+
+
+@app.command()
+def delete(
+    run: Annotated[str | None, typer.Option("--run", help="this run")] = None,
+    subject: Annotated[str | None, typer.Option("--subject", help="all of this end user")] = None,
+    whole_project: Annotated[bool, typer.Option("--whole-project")] = False,
+    whole_tenant: Annotated[bool, typer.Option("--whole-tenant")] = False,
+    store: Store = None,
+    redis: options.Redis = None,
+    server: Server = None,
+    tenant: Tenant = None,
+    project: Project = None,
+    assume_noeviction: options.NoEviction = None,
+) -> None:
+    """Delete a run, an end user, a project or a tenant, on every replica."""
+    from whiflash.cli.store.desks import open_desk
+
+    what = _what(run, subject, whole_project, whole_tenant)
+    place = _place(
+        store, redis, server, tenant=tenant, project=project, assume_noeviction=assume_noeviction
+    )
+    with open_desk(place) as desk:
+        count = desk.delete(what)
+    typer.echo(f"deleted; {count} namespaces were told")
+
+
+@app.command()
+def key(
+    key_id: Annotated[str, typer.Argument(help="public id, of 16 characters at most")] = "k1",
+) -> None:
+    """Make a secret for WHIFLASH_STORE_KEYS, which every server of a Redis store needs. Put a new
+    one in front of the old ones (comma between) to change it: what was stored before is no longer
+    drafted from, but still exported and deleted."""
+    from whiflash.trajectories.scope_keys import new_scope_key
+
+    typer.echo(new_scope_key(key_id))
+
+
+def _place(store: str | None, redis: str | None, server: str | None, **fields: Any) -> Place:
+    from whiflash.cli.store.desks import Place
+
+    named = options.store_of(store, redis)
+    if named is not None and server is not None:
+        raise ConfigError("--server excludes --store and --redis: it has a store; name one place")
+    fields["assume_noeviction"] = bool(fields["assume_noeviction"])
+    return Place(store=named, server=server, **fields)
+
+
+def _what(run: str | None, subject: str | None, project: bool, tenant: bool) -> What:
+    from whiflash.cli.store.desks import What
+
+    asked = [What("run", run or "")] if run is not None else []
+    asked += [What("subject", subject or "")] if subject is not None else []
+    asked += [What("project")] if project else []
+    asked += [What("tenant")] if tenant else []
+    if len(asked) != 1 or (asked[0].kind in ("run", "subject") and not asked[0].name):
+        raise ConfigError(
+            "say what to delete: one of --run ID, --subject NAME, --whole-project, --whole-tenant"
+        )
+    return asked[0]
+
+
+def _output(out: Path | None) -> AbstractContextManager[IO[str]]:
+    return nullcontext(sys.stdout) if out is None else out.open("w", encoding="utf-8")

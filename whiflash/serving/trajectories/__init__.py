@@ -1,0 +1,1 @@
+"""The store as its keepers see it: recorded conversations in, stored turns out."""

@@ -1,0 +1,95 @@
+"""Import, export, statistics and deletion for one caller at a time."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from whiflash.core.errors import InvalidRequestError
+from whiflash.core.protocols import Tokenizer
+from whiflash.serving.trajectories.conversation import Conversation, Json, TurnReader
+from whiflash.serving.trajectories.stored_turn import read_turn, turn_json
+from whiflash.trajectories.keeper import Added, NamespaceStats, StoreKeeper
+from whiflash.trajectories.log import TrajectoryLog
+from whiflash.trajectories.record import TrajectoryRecord
+from whiflash.trajectories.redaction import Redactor
+from whiflash.trajectories.scope import Scopes, Selection
+
+Run = Conversation | Json
+"""A recorded conversation, or a line of an export."""
+
+
+@dataclass(frozen=True, slots=True)
+class BadRun:
+    """A run that was left out, by its place among those given."""
+
+    index: int
+    reason: str
+
+
+class StoreDesk:
+    """Blocks while it reads and writes; safe to use from several threads, which take turns.
+
+    turn_reader: makes the reader of conversations when the first one comes. It may raise: then
+                 they are refused and only exports can be taken in.
+    """
+
+    def __init__(
+        self,
+        log: TrajectoryLog,
+        scopes: Scopes,
+        tokenizer: Tokenizer,
+        turn_reader: Callable[[], TurnReader],
+    ) -> None:
+        self._scopes = scopes
+        self._tokenizer = tokenizer
+        self._turn_reader = turn_reader
+        self._redactor = Redactor(tokenizer)
+        self._log = log
+        self._lock = threading.Lock()
+
+    def add(self, tenant: str, project: str, runs: Sequence[Run]) -> tuple[Added, list[BadRun]]:
+        """Adds runs to a project; each as a whole or not at all. Raises StoreUnavailableError."""
+        records: list[TrajectoryRecord] = []
+        bad: list[BadRun] = []
+        for index, run in enumerate(runs):
+            try:
+                records += self._records(tenant, project, run)
+            except InvalidRequestError as error:
+                bad.append(BadRun(index, str(error)))
+        with self._lock:
+            return self._keeper().add(records), bad
+
+    def _records(self, tenant: str, project: str, run: Run) -> list[TrajectoryRecord]:
+        if not isinstance(run, Conversation):
+            fingerprint = self._tokenizer.fingerprint
+            return [read_turn(run, self._scopes, tenant, project, fingerprint)]
+        return self._turn_reader().records(run, self._scopes, tenant, project)
+
+    def export(self, selection: Selection) -> Iterator[Json]:
+        """Lines of JSON, as `add` takes them."""
+        with self._lock:
+            yield from map(turn_json, self._keeper().export(selection))
+
+    def stats(self, selection: Selection | None) -> list[NamespaceStats]:
+        """By namespace; None for all that the store has."""
+        with self._lock:
+            return self._keeper().stats(selection)
+
+    def delete_run(self, selection: Selection, run_id: str) -> int:
+        """The number of namespaces told; so with the others."""
+        with self._lock:
+            return self._keeper().delete_run(selection, run_id)
+
+    def delete_subject(self, selection: Selection, subject: str) -> int:
+        with self._lock:
+            return self._keeper().delete_subject(selection, subject)
+
+    def delete_all(self, selection: Selection) -> int:
+        with self._lock:
+            return self._keeper().delete_all(selection)
+
+    def _keeper(self) -> StoreKeeper:
+        """Knows what the log holds from now on; others write to it meanwhile."""
+        return StoreKeeper(self._log, self._scopes, self._redactor)
