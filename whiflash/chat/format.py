@@ -66,6 +66,11 @@ class ChatFormat:
             in_reasoning=reasoning is Reasoning.OPEN,
         )
 
+    @property
+    def call_marker(self) -> str:
+        """What an answer that calls a tool holds; "" where calls cannot be read."""
+        return CALL_OPEN if self.reads_calls else ""
+
     def reasoning(self, prompt: str) -> Reasoning:
         """Whether the text that follows `prompt` begins with reasoning."""
         end = prompt.rstrip()

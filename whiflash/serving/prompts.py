@@ -37,6 +37,10 @@ class PreparedPrompt:
             return None
         return self.chat.parser(self.text, has_calls)
 
+    def call_marker(self) -> str:
+        """See ChatFormat; "" where the prompt is no chat."""
+        return "" if self.chat is None else self.chat.call_marker
+
     def reasoning(self) -> Reasoning:
         """Whether the answer begins with reasoning."""
         if self.chat is None or self.text is None:

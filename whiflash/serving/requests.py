@@ -52,6 +52,7 @@ def build_request(
     namespace: str,
     deadline_s: float | None,
     constraint: ConstraintSpec | None = None,
+    call_marker: str = "",
 ) -> GenerationRequest:
     """Raises InvalidRequestError, or PromptTooLongError where no token of an answer fits."""
     if not prompt_ids:
@@ -73,6 +74,7 @@ def build_request(
         subject=call.subject,
         deadline_s=deadline_s,
         constraint=constraint,
+        call_marker=call_marker,
     )
 
 

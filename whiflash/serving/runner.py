@@ -104,6 +104,7 @@ class CallRunner:
             owner_of(context.caller, call.subject).name,
             remaining_s,
             constraint_of(call, prepared.reasoning(), model.has_constraints),
+            prepared.call_marker() if offers_calls(call) else "",
         )
 
     @asynccontextmanager
