@@ -22,6 +22,7 @@ from whiflash.routing.costs import CostModel
 from whiflash.routing.policies.registry import check_policy, policy_of
 from whiflash.routing.router import Router
 from whiflash.routing.setting import PolicySetting, check_setting
+from whiflash.sampling import entropy
 from whiflash.target.load import LoadedTarget, load_target
 from whiflash.target.memory import available_bytes
 from whiflash.trajectories.index import TrajectoryIndexes
@@ -91,6 +92,7 @@ def _wire(
     tap_drafters = [d for d in drafters.values() if isinstance(d, TapDrafter)]
     for drafter in tap_drafters:
         loaded.target.keep_taps(drafter.weight_hash, drafter.boundaries, drafter.fuse)
+    entropy.warm_up()
     costs = CostModel(loaded.target.verify_curve)
     policy = policy_of(config.policy, costs)
     info = loaded.target.info

@@ -9,6 +9,7 @@ import torch
 
 from whiflash.core.draft import DraftTree
 from whiflash.core.signals import SignalNeeds, Signals
+from whiflash.sampling.entropy import entropy_and_margin
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,26 +38,18 @@ def root_signals(
     if not visits:
         return []
     rows = [visit.last_row for visit in visits]
-    logp = torch.log_softmax(logits[rows].float(), -1)
-    entropies = _entropies(logp)
-    top = logp.topk(2, -1).values.exp().tolist()
-    recents = _recents(logits, visits, entropies, needs.lookback)
+    measured = entropy_and_margin(logits, rows)
+    recents = _recents(logits, visits, [entropy for entropy, _ in measured], needs.lookback)
     states = hidden[rows].float().cpu().numpy() if needs.hidden else None
     return [
         Signals(
-            entropies[place],
-            top[place][0] - top[place][1],
+            *measured[place],
             hidden=None if states is None else states[place],
             recent=recents[place],
             agreement=_agreement(logits, visit) if needs.agreement else None,
         )
         for place, visit in enumerate(visits)
     ]
-
-
-def _entropies(logp: torch.Tensor) -> list[float]:
-    values: list[float] = (-(logp.exp() * logp.clamp_min(-1e4)).sum(-1)).tolist()
-    return values
 
 
 def _recents(
@@ -67,10 +60,8 @@ def _recents(
         return [()] * len(visits)
     earlier = [[v.first_row + row for row in v.path[-lookback:-1]] for v in visits]
     rows = [row for part in earlier for row in part]
-    known: dict[int, float] = {}
-    if rows:
-        found = _entropies(torch.log_softmax(logits[rows].float(), -1))
-        known = dict(zip(rows, found, strict=True))
+    found = entropy_and_margin(logits, rows)
+    known = {row: entropy for row, (entropy, _) in zip(rows, found, strict=True)}
     return [
         (last, *(known[row] for row in reversed(part)), *visit.recent)[:lookback]
         for visit, part, last in zip(visits, earlier, latest, strict=True)
