@@ -19,6 +19,7 @@ from whiflash.cli.plan import plan
 from whiflash.cli.replay import app as replay_app
 from whiflash.cli.serve import serve
 from whiflash.cli.store.verbs import app as store_app
+from whiflash.cli.train import app as train_app
 
 app = typer.Typer(
     name="whiflash",
@@ -37,6 +38,7 @@ app.add_typer(keys_app)
 app.add_typer(store_app)
 app.add_typer(replay_app)
 app.add_typer(calibrate_app)
+app.add_typer(train_app)
 
 
 def _print_version(wanted: bool) -> None:

@@ -1,0 +1,19 @@
+"""`whiflash train`: drafters and routers for one target, from text it wrote itself."""
+
+from __future__ import annotations
+
+import typer
+
+from whiflash.cli.train_data import data
+
+app = typer.Typer(
+    name="train",
+    help="Train drafters and routers for a target, in as many sittings as it takes.",
+    no_args_is_help=True,
+)
+app.command()(data)
+
+
+@app.callback()
+def _root() -> None:
+    """Train drafters and routers for a target, in as many sittings as it takes."""

@@ -1,0 +1,1 @@
+"""Text to train on: prompts written for this project, and what the target answers."""
