@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from whiflash.target.load import load_target
+from whiflash.testing.tally import Tally
 from whiflash.testing.toy import write_toy
 from whiflash.testing.toy_drafters import ToyDrafters
-from whiflash.testing.worlds import Tally, run_scenario
+from whiflash.testing.worlds import run_scenario
 
 STATE = Path(".bench/exactness_soak.json")
 GOAL_ROUNDS = 1_000_000

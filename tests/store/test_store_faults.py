@@ -18,7 +18,9 @@ from whiflash.routing.costs import CostModel
 from whiflash.routing.policies.registry import make_policy
 from whiflash.routing.router import Router
 from whiflash.target.load import LoadedTarget, load_target
-from whiflash.testing.exactness import RandomRequests, plain_answer, require_same_text, run_planned
+from whiflash.testing.exactness import require_same_text, run_planned
+from whiflash.testing.plain import plain_answer
+from whiflash.testing.requests import RandomRequests
 from whiflash.testing.toy import write_toy
 from whiflash.trajectories.breaker import Breaker
 from whiflash.trajectories.deletion import Deletion, DeletionKind

@@ -18,8 +18,9 @@ from whiflash.engine.sequence import Sequence
 class CatchUps:
     """Brings drafters that read taps up to the roots of their rows.
 
-    window_tokens: a drafter that lags further starts anew with the last so many positions: a
-        hint, the text does not depend on it.
+    window_tokens: a drafter that lags further starts anew with the last so many positions, and so
+        does one whose window was cut to less than half of it: a hint, the text does not depend on
+        it.
     memory: what they may hold; a row without room in it is not caught up.
     spent: by arm, tokens absorbed in this step and the milliseconds that took.
     """
@@ -42,14 +43,24 @@ class CatchUps:
     def backlogs(self, sequence: Sequence, arms: Rows[str]) -> dict[str, int]:
         """Positions that each of `arms` would have to absorb now, by arm."""
         return {
-            arm: min(self._lag(arm, sequence), self._window_tokens)
+            arm: _length(sequence) - self._start(arm, sequence)[0]
             for arm in arms
             if arm in self._drafters
         }
 
-    def _lag(self, arm: str, sequence: Sequence) -> int:
-        assert sequence.cache is not None
-        return sequence.cache.length - self._drafters[arm].absorbed(sequence.draft_id)
+    def _start(self, arm: str, sequence: Sequence) -> tuple[int, bool]:
+        """First position to absorb; whether it is a window's."""
+        root, absorbed = _length(sequence), self._drafters[arm].absorbed(sequence.draft_id)
+        if absorbed == root:
+            return root, False
+        begun = self._memory.first_position(arm, sequence.draft_id)
+        is_cut_short = begun > 0 and root - begun < self._window_tokens // 2
+        if root - absorbed > self._window_tokens or is_cut_short:
+            return max(root - self._window_tokens, 0), True
+        return absorbed, False
+
+    def _is_ready(self, arm: str, sequence: Sequence) -> bool:
+        return self._drafters[arm].absorbed(sequence.draft_id) == _length(sequence)
 
     def run(self, arm: str, sequences: Rows[Sequence]) -> list[bool]:
         """Absorbs all backlogs of one arm in one batched call; whether each sequence is up to its
@@ -57,7 +68,7 @@ class CatchUps:
         drafter = self._drafters.get(arm)
         if drafter is None:
             return [True] * len(sequences)
-        behind = [self._row(drafter, s) for s in sequences if self._lag(arm, s) > 0]
+        behind = [self._row(arm, s) for s in sequences if not self._is_ready(arm, s)]
         rows = self._memory.admit(arm, [s.draft_id for s in sequences], behind)
         if rows:
             started = time.perf_counter()
@@ -65,20 +76,23 @@ class CatchUps:
             drafter.absorb(rows)
             tokens = sum(len(row.token_ids) - 1 for row in rows)
             self.spent[arm] = tokens, 1e3 * (time.perf_counter() - started)
-        return [self._lag(arm, sequence) == 0 for sequence in sequences]
+        return [self._is_ready(arm, sequence) for sequence in sequences]
 
-    def _row(self, drafter: GuardedTapDrafter, sequence: Sequence) -> CatchUp:
-        """Positions [absorbed, S), or the window's where that is shorter."""
+    def _row(self, arm: str, sequence: Sequence) -> CatchUp:
+        """Positions [absorbed, S), or the window's."""
         assert sequence.cache is not None
         root = sequence.cache.length
-        start = drafter.absorbed(sequence.draft_id)
-        is_window_start = root - start > self._window_tokens
-        if is_window_start:
-            start = root - self._window_tokens
+        start, is_window_start = self._start(arm, sequence)
         return CatchUp(
             sequence_id=sequence.draft_id,
             start=start,
             token_ids=sequence.ids[start : root + 1],
-            fused=sequence.cache.fused_taps(drafter.weight_hash, start, root),
+            fused=sequence.cache.fused_taps(self._drafters[arm].weight_hash, start, root),
             is_window_start=is_window_start,
         )
+
+
+def _length(sequence: Sequence) -> int:
+    """Positions that are committed."""
+    assert sequence.cache is not None
+    return sequence.cache.length

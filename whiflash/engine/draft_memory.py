@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from collections.abc import Sequence as Rows
+from dataclasses import dataclass
 from typing import Any
 
 from whiflash.core.rows import CatchUp
 from whiflash.engine.guard import GuardedTapDrafter
 
 Key = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Reserved:
+    """One sequence's share: bytes, and the first position that its drafter was ever given."""
+
+    num_bytes: int
+    first_position: int
 
 
 class DraftMemory:
@@ -22,14 +31,19 @@ class DraftMemory:
     def __init__(self, drafters: Mapping[str, GuardedTapDrafter], num_bytes: int) -> None:
         self._drafters = drafters
         self.num_bytes = num_bytes
-        self._reserved: dict[Key, int] = {}  # least recently used first
+        self._reserved: dict[Key, Reserved] = {}  # least recently used first
         self.num_dropped = 0
         self.num_denied = 0
 
     @property
     def held_bytes(self) -> int:
         """What is reserved: at least what drafters really hold."""
-        return sum(self._reserved.values())
+        return sum(reserved.num_bytes for reserved in self._reserved.values())
+
+    def first_position(self, arm: str, draft_id: int) -> int:
+        """Where the arm's state began: 0, or at its window."""
+        reserved = self._reserved.get((arm, draft_id))
+        return 0 if reserved is None else reserved.first_position
 
     def admit(self, arm: str, draft_ids: Rows[int], rows: Rows[CatchUp]) -> list[CatchUp]:
         """The rows that may be absorbed now, by one arm that is about to draft for all of
@@ -41,17 +55,19 @@ class DraftMemory:
 
     def _reserve(self, arm: str, row: CatchUp, in_use: set[Key]) -> bool:
         key = (arm, row.sequence_id)
-        needed = self._drafters[arm].bytes_for(row)
-        if not self._make_room(needed - self._reserved.get(key, 0), in_use):
+        needed, before = self._drafters[arm].bytes_for(row), self._reserved.get(key)
+        if not self._make_room(needed - (0 if before is None else before.num_bytes), in_use):
             self.num_denied += 1
             return False
+        goes_on = before is not None and row.start > 0 and not row.is_window_start
+        first = before.first_position if before is not None and goes_on else row.start
         self._reserved.pop(key, None)
-        self._reserved[key] = needed
+        self._reserved[key] = Reserved(needed, first)
         return True
 
     def _make_room(self, missing: int, in_use: set[Key]) -> bool:
         """False, and nothing is dropped, where that would not be enough."""
-        fixed = sum(held for key, held in self._reserved.items() if key in in_use)
+        fixed = sum(held.num_bytes for key, held in self._reserved.items() if key in in_use)
         if fixed + missing > self.num_bytes:
             return False
         idle = [key for key in self._reserved if key not in in_use]
@@ -82,5 +98,6 @@ class DraftMemory:
         """Raises AssertionError if drafters hold more than is reserved, or the budget less."""
         assert self.held_bytes <= self.num_bytes, (self.held_bytes, self.num_bytes)
         for arm, drafter in self._drafters.items():
-            reserved = sum(held for (owner, _), held in self._reserved.items() if owner == arm)
+            own = [held for (owner, _), held in self._reserved.items() if owner == arm]
+            reserved = sum(held.num_bytes for held in own)
             assert drafter.num_bytes <= reserved, f"{arm} holds {drafter.num_bytes} of {reserved}"

@@ -93,8 +93,11 @@ def best_match(sequence: Sequence, live: Sequences, prefixes: PrefixStore) -> Ma
     return best
 
 
+REASONS = ("whole_prompt", "end_of_turn", "in_answer", "in_prompt", "evicted", "nothing")
+
+
 def why_it_ended(sequence: Sequence, match: Match | None, prefixes: PrefixStore) -> str:
-    """Why no more of the prompt could be reused:
+    """Why no more of the prompt could be reused, one of REASONS:
 
     whole_prompt: nothing is left but the one token that must run;
     end_of_turn:  all that the earlier turn held is used;

@@ -15,7 +15,8 @@ from whiflash.core.constraint import ConstraintSpec, JsonAnswer, Reasoning, Tool
 from whiflash.core.protocols import TargetInfo, Tokenizer
 from whiflash.core.results import FinishReason
 from whiflash.models.tokenizer import HFTokenizer
-from whiflash.testing.exactness import PlainAnswer, Planned
+from whiflash.testing.plain import PlainAnswer
+from whiflash.testing.requests import Planned
 from whiflash.testing.schemas import random_object_schema, random_schema, with_definitions
 
 CONSTRAINED_SHARE = 0.15

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from whiflash.core.params import GenerationRequest
-from whiflash.core.protocols import Drafter
+from whiflash.core.protocols import Drafter, Policy
 from whiflash.core.results import Completion
 from whiflash.engine.core import EngineCore, EngineLimits
 from whiflash.engine.publish import Publisher
@@ -22,12 +22,13 @@ MAX_STEPS = 3000
 def small_core(
     loaded: LoadedTarget,
     drafters: Mapping[str, Drafter] | None = None,
-    policy: str = "static",
+    policy: str | Policy = "static",
     **limits: int,
 ) -> EngineCore:
-    """An engine without logs; `limits` are fields of EngineLimits."""
+    """An engine without logs; `policy` by its name or as it is, `limits` fields of EngineLimits."""
     costs = CostModel(loaded.target.verify_curve)
-    router = Router(make_policy(policy, costs), costs, plain_share=0.0)
+    made = make_policy(policy, costs) if isinstance(policy, str) else policy
+    router = Router(made, costs, plain_share=0.0)
     sizes: dict[str, Any] = {
         "memory_bytes": 64 << 20,
         "max_batch": 8,

@@ -13,12 +13,12 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
-from whiflash.core.protocols import TapDrafter
 from whiflash.drafters.ddtree import DDTreeDrafter
 from whiflash.drafters.dflash import DFlashDrafter
 from whiflash.drafters.dflash import load as load_dflash
 from whiflash.drafters.eagle3 import Eagle3Options
 from whiflash.drafters.eagle3 import load as load_eagle3
+from whiflash.drafters.neural import NeuralDrafter
 from whiflash.models.draft.target_parts import TargetParts
 from whiflash.target.target import LocalTarget
 from whiflash.testing.toy import CONTEXT_LIMIT, UNK_ID, VOCAB_SIZE, toy_config
@@ -39,7 +39,7 @@ class ToyDrafters:
             drafter = self.make(name)
             target.keep_taps(drafter.weight_hash, drafter.boundaries, drafter.fuse)
 
-    def make(self, name: str) -> TapDrafter:
+    def make(self, name: str) -> NeuralDrafter[Any]:
         """A drafter that has seen nothing; `name` is one of NEURAL."""
         if name == "dflash":
             return DFlashDrafter(load_dflash(self._dflash, self._target))

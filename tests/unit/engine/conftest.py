@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from whiflash.core.protocols import Drafter
+from whiflash.core.protocols import Drafter, Policy
 from whiflash.engine.core import EngineCore
 from whiflash.target.load import LoadedTarget, load_target
 from whiflash.testing.engines import small_core
@@ -33,7 +33,9 @@ def make_core(toy: LoadedTarget) -> Iterator[Callable[..., EngineCore]]:
     cores: list[EngineCore] = []
 
     def make(
-        drafters: Mapping[str, Drafter] | None = None, policy: str = "static", **limits: int
+        drafters: Mapping[str, Drafter] | None = None,
+        policy: str | Policy = "static",
+        **limits: int,
     ) -> EngineCore:
         cores.append(small_core(toy, drafters, policy, **limits))
         return cores[-1]

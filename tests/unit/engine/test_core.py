@@ -19,7 +19,7 @@ from whiflash.engine.ticket import Ticket
 from whiflash.target.load import LoadedTarget
 from whiflash.testing.drafters import OracleDrafter, WrongDrafter
 from whiflash.testing.engines import drain, run
-from whiflash.testing.exactness import plain_answer
+from whiflash.testing.plain import plain_answer
 
 MakeCore = Callable[..., EngineCore]
 

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from whiflash.target.load import LoadedTarget
+from whiflash.testing.tally import Tally
 from whiflash.testing.toy_drafters import ToyDrafters
-from whiflash.testing.worlds import Tally, run_scenario
+from whiflash.testing.worlds import run_scenario
 
 NUM_ROUNDS = 10_000
 MAX_SCENARIOS = 400

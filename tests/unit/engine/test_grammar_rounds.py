@@ -23,11 +23,12 @@ from whiflash.target.load import LoadedTarget
 from whiflash.testing.constrained import check_text, toy_compiler
 from whiflash.testing.drafters import OracleDrafter, RandomDrafter
 from whiflash.testing.engines import drain
-from whiflash.testing.exactness import plain_answer
 from whiflash.testing.marker_target import MarkerTarget
+from whiflash.testing.plain import plain_answer
+from whiflash.testing.tally import Tally
 from whiflash.testing.toy import EOS_ID
 from whiflash.testing.toy_drafters import ToyDrafters
-from whiflash.testing.worlds import Tally, run_scenario
+from whiflash.testing.worlds import run_scenario
 
 MakeCore = Callable[..., EngineCore]
 

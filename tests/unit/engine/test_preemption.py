@@ -19,7 +19,9 @@ from whiflash.engine.ticket import Ticket
 from whiflash.target.load import LoadedTarget
 from whiflash.testing.drafters import RandomDrafter
 from whiflash.testing.engines import MAX_STEPS, drain
-from whiflash.testing.exactness import Planned, plain_answer, require_same_text
+from whiflash.testing.exactness import require_same_text
+from whiflash.testing.plain import plain_answer
+from whiflash.testing.requests import Planned
 
 MakeCore = Callable[..., EngineCore]
 SCRATCH = 8
