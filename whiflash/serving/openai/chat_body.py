@@ -99,8 +99,9 @@ class ChatBody(PromptFields, CommonBody):
     metadata: Annotated[JsonObject | None, NoEffect("not kept")] = None
     store: Annotated[
         Literal[False] | None,
-        NoEffect(
-            "false and null only: no completion is kept for retrieval; see `whiflash.no_store`"
+        Honoured(
+            "false keeps the turn out of the trajectory store, as `whiflash.no_store` does; true "
+            "is refused, since no completion can be fetched later"
         ),
     ] = None
     service_tier: Annotated[
@@ -110,7 +111,7 @@ class ChatBody(PromptFields, CommonBody):
     prompt_cache_retention: Annotated[
         Text | None, NoEffect("prefixes stay as long as memory lasts")
     ] = None
-    safety_identifier: Annotated[Text | None, NoEffect("not kept")] = None
+    safety_identifier: Annotated[Text | None, Honoured("end user where `user` names none")] = None
 
     functions: Annotated[object, Refused(_OUTDATED)] = None
     function_call: Annotated[object, Refused(_OUTDATED)] = None

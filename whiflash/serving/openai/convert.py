@@ -31,8 +31,11 @@ def chat_call(body: ChatBody, idempotency_key: str = "") -> GenerationCall:
     """The call of a chat. Raises InvalidRequestError on a parameter out of range."""
     max_tokens = body.max_completion_tokens or body.max_tokens
     logprobs = (body.top_logprobs or 0) if body.logprobs else None
+    plain = _plain_call(body, chat_prompt(body.messages, body), max_tokens, logprobs)
     return replace(
-        _plain_call(body, chat_prompt(body.messages, body), max_tokens, logprobs),
+        plain,
+        subject=plain.subject or body.safety_identifier or "",
+        store=plain.store and body.store is not False,
         tool_choice=_tool_choice(body),
         json_format=_json_format(body),
         prediction=body.prediction.text() if body.prediction else "",

@@ -129,6 +129,36 @@ def test_extension_and_scope() -> None:
 
 
 @pytest.mark.parametrize(
+    ("fields", "is_stored"),
+    [
+        ({}, True),
+        ({"store": None}, True),
+        ({"store": False}, False),
+        ({"store": False, "whiflash": {"no_store": False}}, False),
+        ({"whiflash": {"no_store": True}}, False),
+    ],
+)
+def test_store_false_keeps_the_turn_out_of_the_store(
+    fields: dict[str, Any], is_stored: bool
+) -> None:
+    assert chat(**fields).store is is_stored
+
+
+@pytest.mark.parametrize(
+    ("fields", "subject"),
+    [
+        ({"safety_identifier": "s"}, "s"),
+        ({"safety_identifier": "s", "user": "u"}, "u"),
+        ({"safety_identifier": ""}, ""),
+    ],
+)
+def test_the_safety_identifier_is_the_end_user_where_no_user_is_named(
+    fields: dict[str, Any], subject: str
+) -> None:
+    assert chat(**fields).subject == subject
+
+
+@pytest.mark.parametrize(
     "content", ["as is", [{"type": "text", "text": "as "}, {"type": "text", "text": "is"}]]
 )
 def test_prediction_is_its_text(content: Any) -> None:

@@ -170,11 +170,9 @@ def test_numbers_out_of_range_are_refused_at_any_depth(place: str) -> None:
 def test_fields_without_effect_are_accepted() -> None:
     accepted = {
         "metadata": {"a": "b"},
-        "store": False,
         "service_tier": "auto",
         "prompt_cache_key": "k",
         "prompt_cache_retention": "24h",
-        "safety_identifier": "s",
     }
     without = {name for name, rule in rules_of(ChatBody).items() if isinstance(rule, NoEffect)}
     assert without == accepted.keys()
