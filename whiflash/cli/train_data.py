@@ -33,6 +33,7 @@ def data(
     settings = options.engine_config(
         config, model=model, memory=memory, dtype=dtype, device=device,
         chat_template=chat_template, max_batch=batch,
+        drafters=["none"],  # a full batch leaves no room that a draft could use
     )  # fmt: skip
     from whiflash.engine.engine import Engine
     from whiflash.training.clock import TimeLimit
