@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from whiflash.trajectories.index import kernels, layout, search
+from whiflash.trajectories.index.edges import find_child, place_edges
 from whiflash.trajectories.index.lookup import LookupBatch, Odds
 
 Ids = npt.NDArray[np.int32]
@@ -137,14 +138,14 @@ class Automaton:
         slots = self.slots
         if _num_slots(edges) != len(slots):
             slots = np.zeros(_num_slots(edges), np.int32)
-            kernels.place_edges(new_edges, slots, int(self.head[layout.NUM_EDGES]))
+            place_edges(new_edges, slots, int(self.head[layout.NUM_EDGES]))
         return _enlarged(self.states, states), new_edges, slots, _enlarged(self.text, text)
 
     def state_of(self, tokens: Ids) -> int:
         """The state of a substring, or 0 if it does not occur (or is empty)."""
         state = layout.ROOT
         for token in tokens:
-            state = int(kernels.find_child(self.states, self.edges, self.slots, state, int(token)))
+            state = int(find_child(self.states, self.edges, self.slots, state, int(token)))
             if state == 0:
                 return 0
         return state

@@ -18,7 +18,7 @@ Array = Any
 Int = Any
 Float = Any
 
-_KERNEL_FILES = ("jit.py", "kernels.py", "layout.py", "search.py")
+_KERNEL_FILES = ("edges.py", "fringe.py", "jit.py", "kernels.py", "layout.py", "search.py")
 _SOURCES = [Path(__file__).with_name(name) for name in _KERNEL_FILES]
 SOURCES_DIGEST = hashlib.sha256(b"".join(file.read_bytes() for file in _SOURCES)).hexdigest()[:12]
 

@@ -1,10 +1,9 @@
 """The numba kernels of the suffix automaton: appending, counting, matching.
 
 Layout. A state stands for a set of substrings that end at the same places (Blumer et al. 1985).
-`states` is int32 [capacity, 8], a row being half a cache line; a state's first child lies in its
-row, further ones in `edges`, int32 [capacity, 4], found by open addressing over `slots` (number
-of an edge, 0 for free) and chained in order of their making. `text` is int32 [capacity], `head`
-int64 [NUM_HEAD_FIELDS]. State 0 is the root and edge 0 is not used, so 0 says "none" for both.
+`states` is int32 [capacity, 8], a row being half a cache line; `edges` and `slots` are those of
+`edges.py`. `text` is int32 [capacity], `head` int64 [NUM_HEAD_FIELDS]. State 0 is the root and
+edge 0 is not used, so 0 says "none" for both.
 """
 
 from __future__ import annotations
@@ -12,89 +11,8 @@ from __future__ import annotations
 import numpy as np
 
 from whiflash.trajectories.index import layout as at
+from whiflash.trajectories.index.edges import add_child, find_child, redirect
 from whiflash.trajectories.index.jit import Array, Int, jit
-
-
-@jit
-def _slot_of(slots: Array, state: Int, token: Int) -> Int:
-    mixed = (np.uint64(state) << np.uint64(32)) | np.uint64(np.uint32(token))
-    mixed *= np.uint64(0x9E3779B97F4A7C15)
-    return np.int64((mixed ^ (mixed >> np.uint64(32))) & np.uint64(len(slots) - 1))
-
-
-@jit
-def _find_edge(edges: Array, slots: Array, state: Int, token: Int) -> Int:
-    place = _slot_of(slots, state, token)
-    while slots[place] != 0:
-        edge = slots[place]
-        if edges[edge, at.EDGE_STATE] == state and edges[edge, at.EDGE_TOKEN] == token:
-            return np.int64(edge)
-        place = (place + 1) & (len(slots) - 1)
-    return np.int64(0)
-
-
-@jit
-def find_child(states: Array, edges: Array, slots: Array, state: Int, token: Int) -> Int:
-    """The state behind `token`, or 0."""
-    if states[state, at.TARGET] == 0:
-        return np.int64(0)
-    if states[state, at.TOKEN] == token:
-        return np.int64(states[state, at.TARGET])
-    if states[state, at.EXTRA] == 0:
-        return np.int64(0)
-    return np.int64(edges[_find_edge(edges, slots, state, token), at.EDGE_TARGET])
-
-
-@jit
-def place_edge(edges: Array, slots: Array, edge: Int) -> None:
-    """Makes an edge findable."""
-    state, token = np.int64(edges[edge, at.EDGE_STATE]), np.int64(edges[edge, at.EDGE_TOKEN])
-    place = _slot_of(slots, state, token)
-    while slots[place] != 0:
-        place = (place + 1) & (len(slots) - 1)
-    slots[place] = edge
-
-
-@jit
-def place_edges(edges: Array, slots: Array, num_edges: Int) -> None:
-    """Fills an empty, larger slot table."""
-    for edge in range(1, num_edges):
-        place_edge(edges, slots, edge)
-
-
-@jit
-def _add_child(
-    states: Array, edges: Array, slots: Array, head: Array, state: Int, token: Int, target: Int
-) -> None:
-    if states[state, at.TARGET] == 0:
-        states[state, at.TOKEN] = token
-        states[state, at.TARGET] = target
-        return
-    edge = head[at.NUM_EDGES]
-    head[at.NUM_EDGES] += 1
-    edges[edge, at.EDGE_STATE] = state
-    edges[edge, at.EDGE_TOKEN] = token
-    edges[edge, at.EDGE_TARGET] = target
-    edges[edge, at.NEXT_EDGE] = 0
-    if states[state, at.EXTRA] == 0:
-        states[state, at.EXTRA] = edge
-    else:
-        edges[states[state, at.LAST_EXTRA], at.NEXT_EDGE] = edge
-    states[state, at.LAST_EXTRA] = edge
-    place_edge(edges, slots, edge)
-
-
-@jit
-def _redirect(
-    states: Array, edges: Array, slots: Array, state: Int, token: Int, old: Int, new: Int
-) -> None:
-    """Every suffix of `state` that reaches `old` by `token` reaches `new` instead."""
-    while state >= 0 and find_child(states, edges, slots, state, token) == old:
-        if states[state, at.TOKEN] == token:
-            states[state, at.TARGET] = new
-        else:
-            edges[_find_edge(edges, slots, state, token), at.EDGE_TARGET] = new
-        state = np.int64(states[state, at.LINK])
 
 
 @jit
@@ -113,10 +31,10 @@ def _clone(
     edge = states[child, at.EXTRA]
     while edge != 0:
         copied, target = np.int64(edges[edge, at.EDGE_TOKEN]), np.int64(edges[edge, at.EDGE_TARGET])
-        _add_child(states, edges, slots, head, clone, copied, target)
+        add_child(states, edges, slots, head, clone, copied, target)
         edge = edges[edge, at.NEXT_EDGE]
     states[child, at.LINK] = clone
-    _redirect(states, edges, slots, parent, token, child, clone)
+    redirect(states, edges, slots, parent, token, child, clone)
     return np.int64(clone)
 
 
@@ -156,7 +74,7 @@ def _extend(states: Array, edges: Array, slots: Array, head: Array, token: Int) 
     states[new, at.LENGTH] = states[last, at.LENGTH] + 1
     state = last
     while state >= 0 and child == 0:
-        _add_child(states, edges, slots, head, state, token, new)
+        add_child(states, edges, slots, head, state, token, new)
         state = np.int64(states[state, at.LINK])
         if state >= 0:
             child = find_child(states, edges, slots, state, token)

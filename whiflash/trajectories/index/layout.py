@@ -25,11 +25,13 @@ MAX_MATCH_TOKENS = 64
 MAX_SCANNED = 16  # children looked at per node; the frequent ones are as a rule made early
 MAX_CHILDREN = 3  # of them drafted at most
 MAX_NODES = 64  # in one draft tree
+MAX_SPOTS = 32  # occurrences looked at in a sealed segment, spread evenly over all of them
+MAX_MASKED_TRIES = 128  # to find that many where some are masked
 
 # Where a draft comes from. Sources are asked in this order, and the first wins a tie.
-CONTEXT, PREDICTION, LIVE = range(3)
-SOURCE_NAMES = ("context", "prediction", "live")
-NUM_SOURCES = 3
+CONTEXT, PREDICTION, LIVE, SEALED = range(4)
+SOURCE_NAMES = ("context", "prediction", "live", "sealed")
+NUM_SOURCES = 4
 
 # A learned probability is kept per source, bucket of matched tokens (upper ends), bucket of the
 # share of continuations (lower ends of all but the first; certain once; certain more often), and
@@ -48,9 +50,13 @@ NUM_NODE_FIELDS = 6
 # Rows of a drafted tree, int32 [4, MAX_NODES].
 DRAFT_TOKEN, PARENT, DEPTH, CELL = range(4)
 NUM_NODE_ROWS = 4
-# Fields of a row's summary. LIVE_LENGTH: the longest match in the live index so far;
+# Columns of the children that a node was found to have. CHILD: what stands for the child, 0 once it
+# is drafted; CHILD_COUNT: its occurrences.
+CHILD_TOKEN, CHILD, IS_LATEST, CHILD_COUNT = range(4)
+NUM_CHILD_COLUMNS = 4
+# Fields of a row's summary. LIVE_LENGTH, SEALED_LENGTH: the longest match so far in earlier runs;
 # FIRST_SURVIVAL: per source, of its likeliest first node.
-EXPECTED, NUM_DRAFTED, MATCHED, SOURCE, LIVE_LENGTH, FIRST_SURVIVAL = range(6)
+EXPECTED, NUM_DRAFTED, MATCHED, SOURCE, LIVE_LENGTH, SEALED_LENGTH, FIRST_SURVIVAL = range(7)
 NUM_SUMMARY_FIELDS = FIRST_SURVIVAL + NUM_SOURCES
 # Columns of the likeliest first node of each source, so that all of them can be scored.
 FIRST_TOKEN, FIRST_CELL = range(2)

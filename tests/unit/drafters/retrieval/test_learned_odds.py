@@ -8,7 +8,7 @@ import pytest
 from whiflash.drafters.retrieval.odds import FLOOR, SEEN_ONCE, LearnedOdds
 from whiflash.drafters.retrieval.tree import RetrievedTree
 from whiflash.trajectories.index import layout
-from whiflash.trajectories.index.search import cell_of
+from whiflash.trajectories.index.fringe import cell_of
 
 
 def tree(tokens: list[int], parents: list[int], cells: list[int], firsts: list[list[int]]):

@@ -339,7 +339,7 @@ def test_feedback_may_come_after_the_sequence_was_closed(bench: Bench) -> None:
 
 
 def test_cells_tell_sources_lengths_and_shares_apart() -> None:
-    from whiflash.trajectories.index.search import cell_of
+    from whiflash.trajectories.index.fringe import cell_of
 
     seen = {
         cell_of(source, length, count, 20, is_latest)
@@ -347,6 +347,6 @@ def test_cells_tell_sources_lengths_and_shares_apart() -> None:
         for length in range(1, 100)
         for count in range(1, 21)
         for is_latest in (False, True)
-    } | {cell_of(source, length, 1, 1, latest) for source in range(3)
+    } | {cell_of(source, length, 1, 1, latest) for source in range(layout.NUM_SOURCES)
          for length in range(1, 100) for latest in (False, True)}  # fmt: skip
     assert seen == set(range(layout.NUM_CELLS))
