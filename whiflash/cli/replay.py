@@ -1,4 +1,4 @@
-"""`whiflash replay rounds LOG`: policies along the texts of a round log."""
+"""`whiflash replay`: `rounds LOG`, policies along the texts of a round log, and `text`."""
 
 from __future__ import annotations
 
@@ -10,9 +10,12 @@ from typing import Annotated, Any
 import typer
 
 from whiflash.cli import options
+from whiflash.cli.replay_text import text
 from whiflash.core.errors import ConfigError
 
-app = typer.Typer(name="replay", help="Evaluate policies offline.", no_args_is_help=True)
+app = typer.Typer(
+    name="replay", help="Evaluate policies and the trajectory store offline.", no_args_is_help=True
+)
 
 Log = Annotated[Path, typer.Argument(help="round log (round_log in the configuration)")]
 Policies = Annotated[
@@ -33,7 +36,10 @@ _COLUMNS = (
 
 @app.callback()
 def _root() -> None:
-    """Evaluate policies offline."""
+    """Evaluate policies and the trajectory store offline."""
+
+
+app.command()(text)
 
 
 @app.command()
@@ -58,9 +64,9 @@ def replay(log: Path, policies: Sequence[str]) -> list[dict[str, Any]]:
     from whiflash.routing.replay.evaluate import evaluate, result
     from whiflash.routing.replay.log import logged_runs
 
-    for text in policies:
-        if text != ORACLE:
-            check_policy(text)
+    for policy in policies:
+        if policy != ORACLE:
+            check_policy(policy)
     try:
         runs = logged_runs(read_rounds(log))
     except FileNotFoundError:
