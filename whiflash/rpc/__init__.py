@@ -1,0 +1,1 @@
+"""Data plane: records as messages, channels and servers, remote drafters and policies."""
