@@ -7,6 +7,8 @@ import json
 import os
 from pathlib import Path
 
+from whiflash.trajectories.file_log.lock import HOLDER_NAME
+
 NAME = "server.json"
 
 
@@ -26,9 +28,11 @@ def forget_address(folder: Path) -> None:
 
 
 def noted_address(folder: Path) -> str | None:
-    """None where no server left one."""
+    """None where no server left one, or another process than that server holds the store now."""
     try:
-        address = json.loads((folder / NAME).read_text("utf-8"))["grpc"]
+        note = json.loads((folder / NAME).read_text("utf-8"))
+        holder = json.loads((folder / HOLDER_NAME).read_text("utf-8"))
+        address, is_holders = note["grpc"], note["pid"] == holder["pid"]
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    return address if isinstance(address, str) else None
+    return address if is_holders and isinstance(address, str) else None

@@ -162,11 +162,12 @@ def _eos_ids(folder: Path, tokenizer: HFTokenizer) -> set[int]:
 def remote_desk(address: str, place: Place) -> Iterator[Desk]:
     """Through a server's TrajectoryService; the API key is WHIFLASH_API_KEY. Raises ConfigError
     for flags that the server decides, StoreError for what it answers."""
-    given = [name for name in ("tenant", "project", "model") if getattr(place, name) is not None]
+    decided = ("tenant", "project", "model", "chat_template")
+    given = [name for name in decided if getattr(place, name) is not None]
     if given:
         raise ConfigError(
             f"the server at {address} holds the store: its API key decides on tenant and project, "
-            f"its own model on the tokens; leave out --{given[0]}"
+            f"its own model on the tokens; leave out --{given[0].replace('_', '-')}"
         )
     try:
         from whiflash.client import CallError, Client

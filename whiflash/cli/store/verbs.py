@@ -148,6 +148,8 @@ def delete(
     from whiflash.cli.store.desks import open_desk
 
     what = _what(run, subject, whole_project, whole_tenant)
+    if whole_tenant and project is not None:
+        raise ConfigError("--whole-tenant deletes all of its projects; leave out --project")
     place = _place(
         store, redis, server, tenant=tenant, project=project, assume_noeviction=assume_noeviction
     )
@@ -171,9 +173,15 @@ def key(
 def _place(store: str | None, redis: str | None, server: str | None, **fields: Any) -> Place:
     from whiflash.cli.store.desks import Place
 
+    given = {"store": store, "redis": redis, "server": server, **fields}
+    empty = [name for name, value in given.items() if value == ""]
+    if empty:
+        raise ConfigError(f"--{empty[0]} is empty; leave it out or name one")
     named = options.store_of(store, redis)
     if named is not None and server is not None:
         raise ConfigError("--server excludes --store and --redis: it has a store; name one place")
+    if named == "memory":
+        raise ConfigError("a store in memory is its server's alone; reach it with --server")
     fields["assume_noeviction"] = bool(fields["assume_noeviction"])
     return Place(store=named, server=server, **fields)
 

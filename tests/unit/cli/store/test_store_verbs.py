@@ -115,6 +115,21 @@ def test_owners_are_apart(capsys: Capture, model: str) -> None:
         (("stats", "--redis", "redis://127.0.0.1:1/0"), "WHIFLASH_STORE_KEYS"),
         (("stats", "--store", "x", "--server", "y"), "name one place"),
         (("key", "no id"), "ID:SECRET"),
+        (("delete", "--whole-tenant", "--tenant", ""), "--tenant is empty"),
+        (("delete", "--whole-tenant", "--project", "web"), "leave out --project"),
+        (("stats", "--store", ""), "--store is empty"),
+        (("stats", "--project", "", "--tenant", "a"), "--project is empty"),
+        (("stats", "--server", ""), "--server is empty"),
+        (("stats", "--tenant", "a", "--server", "127.0.0.1:1"), "leave out --tenant"),
+        (
+            ("import", CHATS, "--chat-template", CHATS, "--server", "127.0.0.1:1"),
+            "leave out --chat-template",
+        ),
+        (("export", "--store", "memory"), "memory"),
+        (("export", "--out", str(SAMPLES)), "Is a directory"),
+        (("import", CHATS, "--model", "no-such-model"), "no-such-model"),
+        (("import", str(SAMPLES)), "is no file"),
+        (("import",), "Missing argument"),
     ],
 )
 def test_mistakes_are_told_in_one_line(
