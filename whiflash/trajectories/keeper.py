@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 
 from whiflash.trajectories import codec
+from whiflash.trajectories.codec import Entry
 from whiflash.trajectories.deletion import Deletion, DeletionKind, Graveyard
 from whiflash.trajectories.errors import StoreUnavailableError
 from whiflash.trajectories.log import START, TrajectoryLog
@@ -18,6 +20,7 @@ FLUSH_BYTES = 2**20  # so that the log's queue never has to give anything up
 FLUSH_S = 60.0
 READ_RECORDS = 256
 MAX_RESTARTS = 8
+MAX_KNOWN_S = 60.0
 
 
 @dataclass(slots=True)
@@ -55,31 +58,81 @@ def content_id(record: TrajectoryRecord) -> int:
 def held_records(log: TrajectoryLog, namespace: str) -> list[TrajectoryRecord]:
     """All that is in a namespace now, oldest first, copies and deleted ones left out.
     Raises StoreUnavailableError."""
+    return _read_all(log, namespace)[0]
+
+
+def _read_all(log: TrajectoryLog, namespace: str) -> tuple[list[TrajectoryRecord], str]:
+    """With the cursor behind them."""
     for _ in range(MAX_RESTARTS):
-        found = _read_all(log, namespace)
-        if found is not None:
-            return found
+        records: dict[int, TrajectoryRecord] = {}
+        graveyard = Graveyard()
+        found = _read_on(log, namespace, START)
+        if found is None:
+            continue
+        for entry in found[0]:
+            if isinstance(entry, Deletion):
+                graveyard.bury(entry)
+                records = {n: r for n, r in records.items() if not entry.covers(r)}
+            elif not graveyard.covers(entry):
+                records.setdefault(entry.record_id, entry)
+        return list(records.values()), found[1]
     raise StoreUnavailableError("the store was trimmed while it was read; try again")
 
 
-def _read_all(log: TrajectoryLog, namespace: str) -> list[TrajectoryRecord] | None:
-    """None where entries went missing meanwhile."""
-    records: dict[int, TrajectoryRecord] = {}
-    graveyard, cursor, is_end = Graveyard(), START, False
+def _read_on(log: TrajectoryLog, namespace: str, cursor: str) -> tuple[Sequence[Entry], str] | None:
+    """All entries behind the cursor and the cursor behind them; None where some went missing
+    meanwhile. Raises StoreUnavailableError."""
+    entries: list[Entry] = []
+    is_end = False
     while not is_end:
         batch = log.read(namespace, cursor, READ_RECORDS)
         if batch.has_gap:
             return None
         if batch.is_end and not batch.is_confirmed:
             raise StoreUnavailableError("the store does not answer; try again later")
-        for entry in batch.entries:
-            if isinstance(entry, Deletion):
-                graveyard.bury(entry)
-                records = {n: r for n, r in records.items() if not entry.covers(r)}
-            elif not graveyard.covers(entry):
-                records.setdefault(entry.record_id, entry)
+        entries += batch.entries
         cursor, is_end = batch.cursor, batch.is_end
-    return list(records.values())
+    return entries, cursor
+
+
+class KnownIds:
+    """What namespaces hold, by `record_id` and `content_id`. The log is asked for news alone, so
+    that a long import does not read the store anew with every batch; but for once in MAX_KNOWN_S,
+    since what a log trims it does not tell."""
+
+    def __init__(self, log: TrajectoryLog, clock: Callable[[], float] = time.monotonic) -> None:
+        self._log = log
+        self._clock = clock
+        self._known: dict[str, _Known] = {}
+
+    def of(self, namespace: str) -> set[int]:
+        """All that is there now; what the caller adds to it stays. Raises
+        StoreUnavailableError."""
+        oldest = self._clock() - MAX_KNOWN_S
+        self._known = {name: one for name, one in self._known.items() if one.read_at > oldest}
+        known = self._known.get(namespace)
+        news = None if known is None else _read_on(self._log, namespace, known.cursor)
+        if known is None or news is None or any(isinstance(one, Deletion) for one in news[0]):
+            known = self._known[namespace] = _Known(self._clock())
+            entries: Sequence[Entry]
+            entries, known.cursor = _read_all(self._log, namespace)
+        else:
+            entries, known.cursor = news
+        for entry in entries:
+            if isinstance(entry, TrajectoryRecord):
+                known.ids.update((entry.record_id, content_id(entry)))
+        return known.ids
+
+    def forget(self) -> None:
+        """What was added to the ids may never have reached the log."""
+        self._known.clear()
+
+
+@dataclass(slots=True)
+class _Known:
+    read_at: float
+    cursor: str = START
+    ids: set[int] = field(default_factory=set)
 
 
 class StoreKeeper:
@@ -89,15 +142,23 @@ class StoreKeeper:
         self._log = log
         self._scopes = scopes
         self._redactor = redactor
-        self._known: dict[str, set[int]] = {}
+        self._known = KnownIds(log)
 
     def add(self, records: Iterable[TrajectoryRecord]) -> Added:
         """Writes what is not there yet, secrets cut out. Raises StoreUnavailableError; what was
         written till then stays, and a repetition adds the rest."""
+        try:
+            return self._add(records)
+        except BaseException:
+            self._known.forget()
+            raise
+
+    def _add(self, records: Iterable[TrajectoryRecord]) -> Added:
         added, num_bytes = Added(), 0
+        known: dict[str, set[int]] = {}
         for record in records:
             stretches = [record] if self._redactor is None else self._redactor.split(record)
-            new = [one for one in stretches if self._is_new(one)]
+            new = [one for one in stretches if self._is_new(one, known)]
             for one in new:
                 self._log.append(one)
                 num_bytes += one.num_bytes
@@ -111,16 +172,13 @@ class StoreKeeper:
         self._flush()
         return added
 
-    def _is_new(self, record: TrajectoryRecord) -> bool:
-        known = self._known.get(record.namespace)
-        if known is None:
-            held = held_records(self._log, record.namespace)
-            known = self._known[record.namespace] = set()
-            for one in held:
-                known.update((one.record_id, content_id(one)))
+    def _is_new(self, record: TrajectoryRecord, known: dict[str, set[int]]) -> bool:
+        ids = known.get(record.namespace)
+        if ids is None:
+            ids = known[record.namespace] = self._known.of(record.namespace)
         own = (record.record_id, content_id(record))
-        is_new = known.isdisjoint(own)
-        known.update(own)
+        is_new = ids.isdisjoint(own)
+        ids.update(own)
         return is_new
 
     def _flush(self) -> None:
@@ -178,7 +236,6 @@ class StoreKeeper:
         names = sorted(namespaces)
         for name in names:
             self._log.delete(Deletion(name, kind, value))
-            self._known.pop(name, None)
         return len(names)
 
 

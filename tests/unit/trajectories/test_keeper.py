@@ -14,7 +14,13 @@ from whiflash.testing.backends import CharacterTokenizer
 from whiflash.trajectories.deletion import Deletion, DeletionKind
 from whiflash.trajectories.errors import StoreUnavailableError
 from whiflash.trajectories.file_log import FileLog
-from whiflash.trajectories.keeper import StoreKeeper, content_id, held_records
+from whiflash.trajectories.keeper import (
+    MAX_KNOWN_S,
+    KnownIds,
+    StoreKeeper,
+    content_id,
+    held_records,
+)
 from whiflash.trajectories.ladder_log import LadderLog
 from whiflash.trajectories.log import LogBatch, TrajectoryLog
 from whiflash.trajectories.memory_log import MemoryLog
@@ -207,3 +213,60 @@ def test_a_store_that_is_away_is_told_and_nothing_is_half_known() -> None:
 
     with pytest.raises(StoreUnavailableError, match="not added twice"):
         keeper(Full()).add([turn("x", WEB_OWNER)])
+
+
+class CountingLog(MemoryLog):
+    """Counts the entries that it hands out."""
+
+    num_read = 0
+
+    def read(self, namespace: str, cursor: str, max_records: int = 64) -> LogBatch:
+        batch = super().read(namespace, cursor, max_records)
+        self.num_read += len(batch.entries)
+        return batch
+
+
+def test_a_long_import_reads_the_store_once_and_then_what_is_new() -> None:
+    log = CountingLog()
+    held = keeper(log)
+    for batch in range(50):
+        held.add([turn(f"text {batch} {n}", WEB_OWNER, f"r{batch}") for n in range(4)])
+        log.append(replace(turn(f"another writer {batch}", WEB_OWNER, "w"), record_id=batch + 1))
+    assert log.num_read <= 2 * 250
+    again = [turn(f"another writer {batch}", WEB_OWNER, "w") for batch in range(50)]
+    assert held.add(again).known == 50
+
+
+def test_what_the_log_trimmed_can_be_imported_again_after_a_while() -> None:
+    now = [0.0]
+    log = MemoryLog(2000)
+    known = KnownIds(log, lambda: now[0])
+    name = SCOPES.namespace(WEB_OWNER)
+    first = turn("first", WEB_OWNER)
+    log.append(first)
+    assert first.record_id in known.of(name)
+    for number in range(30):
+        log.append(turn(f"text number {number}", WEB_OWNER, f"r{number}"))
+        assert first.record_id in known.of(name), "no log tells of what it trimmed behind a reader"
+    assert first.record_id not in {one.record_id for one in held_records(log, name)}
+    now[0] = MAX_KNOWN_S + 1
+    assert first.record_id not in known.of(name)
+
+
+def test_what_a_failed_import_did_not_write_is_written_by_the_next_one() -> None:
+    class Stuck(MemoryLog):
+        is_stuck = True
+
+        def append(self, record: TrajectoryRecord) -> None:
+            if not self.is_stuck:
+                super().append(record)
+
+        def flush(self, timeout_s: float = 5.0) -> bool:
+            return not self.is_stuck and super().flush(timeout_s)
+
+    log = Stuck()
+    held = keeper(log)
+    with pytest.raises(StoreUnavailableError, match="import again later"):
+        held.add([turn("one", WEB_OWNER)])
+    log.is_stuck = False
+    assert held.add([turn("one", WEB_OWNER)]).turns == 1

@@ -45,8 +45,7 @@ class StoreDesk:
         self._scopes = scopes
         self._tokenizer = tokenizer
         self._turn_reader = turn_reader
-        self._redactor = Redactor(tokenizer)
-        self._log = log
+        self._keeper = StoreKeeper(log, scopes, Redactor(tokenizer))
         self._lock = threading.Lock()
 
     def add(self, tenant: str, project: str, runs: Sequence[Run]) -> tuple[Added, list[BadRun]]:
@@ -59,7 +58,7 @@ class StoreDesk:
             except InvalidRequestError as error:
                 bad.append(BadRun(index, str(error)))
         with self._lock:
-            return self._keeper().add(records), bad
+            return self._keeper.add(records), bad
 
     def _records(self, tenant: str, project: str, run: Run) -> list[TrajectoryRecord]:
         if not isinstance(run, Conversation):
@@ -70,26 +69,22 @@ class StoreDesk:
     def export(self, selection: Selection) -> Iterator[Json]:
         """Lines of JSON, as `add` takes them."""
         with self._lock:
-            yield from map(turn_json, self._keeper().export(selection))
+            yield from map(turn_json, self._keeper.export(selection))
 
     def stats(self, selection: Selection | None) -> list[NamespaceStats]:
         """By namespace; None for all that the store has."""
         with self._lock:
-            return self._keeper().stats(selection)
+            return self._keeper.stats(selection)
 
     def delete_run(self, selection: Selection, run_id: str) -> int:
         """The number of namespaces told; so with the others."""
         with self._lock:
-            return self._keeper().delete_run(selection, run_id)
+            return self._keeper.delete_run(selection, run_id)
 
     def delete_subject(self, selection: Selection, subject: str) -> int:
         with self._lock:
-            return self._keeper().delete_subject(selection, subject)
+            return self._keeper.delete_subject(selection, subject)
 
     def delete_all(self, selection: Selection) -> int:
         with self._lock:
-            return self._keeper().delete_all(selection)
-
-    def _keeper(self) -> StoreKeeper:
-        """Knows what the log holds from now on; others write to it meanwhile."""
-        return StoreKeeper(self._log, self._scopes, self._redactor)
+            return self._keeper.delete_all(selection)
