@@ -8,7 +8,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from whiflash.cli.demo.pairs import PassResult, completion_of
+from whiflash.cli.demo.pairs import completion_of
+from whiflash.cli.demo.results import PassResult
 from whiflash.cli.demo.scenarios import Scenario
 from whiflash.cli.demo.session import StepResult
 from whiflash.core.rows import NONE
@@ -63,21 +64,28 @@ class DemoScreen:
     def table(self, results: Sequence[PassResult]) -> None:
         """One line per pass; times are decode only."""
         table = Table(title="decode only, against the no-draft twin run in alternation")
-        for title in ("pass", "tokens", "rounds", "AL by arm", "decode", "twin", "ratio"):
+        for title in ("pass", "known", "tokens", "rounds", "AL", "by arm", "decode", "twin",
+                      "ratio"):  # fmt: skip
             table.add_column(title, justify="left" if title == "pass" else "right")
         for result in results:
             table.add_row(
-                result.name,
+                result.title,
+                str(result.known_tokens),
                 str(result.num_tokens),
                 str(result.num_rounds),
+                f"{result.accepted_length:.2f}",
                 ", ".join(
                     f"{arm} {usage.accepted_length:.2f} x{usage.rounds}"
-                    for arm, usage in sorted(result.arms().items())
+                    for arm, usage in sorted(result.arms.items())
                 ),
-                f"{result.decode_ms(True) / 1e3:.2f} s",
-                f"{result.decode_ms(False) / 1e3:.2f} s",
-                f"{result.ratio:.2f}x",
+                f"{result.decode_ms / 1e3:.2f} s",
+                "-" if result.ratio is None else f"{result.twin_decode_ms / 1e3:.2f} s",
+                "-" if result.ratio is None else f"{result.ratio:.2f}x",
             )
         self._console.print(table)
+        self._console.print(
+            "known: tokens in the store when the pass began; each process starts without any KV "
+            "of another pass"
+        )
         num_errors = sum(result.num_errors for result in results)
         self._console.print(f"tool calls that got an error for a result: {num_errors}")
