@@ -15,6 +15,7 @@ from whiflash.core.errors import ConfigError
 SUITES: Final[dict[str, str]] = {
     "core": "whiflash.bench.core_suite",
     "server": "whiflash.bench.server_suite",
+    "store": "whiflash.bench.store_suite",
     "switching": "whiflash.bench.switching_suite",
 }
 """Name -> module with `run(options) -> SuiteResult`."""
