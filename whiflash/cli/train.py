@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from whiflash.cli.train_data import data
+from whiflash.cli.train_drafters import dflash, eagle3
 
 app = typer.Typer(
     name="train",
@@ -12,6 +13,8 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 app.command()(data)
+app.command()(eagle3)
+app.command()(dflash)
 
 
 @app.callback()

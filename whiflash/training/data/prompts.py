@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,7 +21,7 @@ _HELD_OUT_EVERY: Final = 21
 
 @dataclass(frozen=True, slots=True)
 class TrainingPrompt:
-    """One prompt. temperature: 0 or 1, turn by turn; seed: of the target's answer."""
+    """One prompt. temperature: 0 or 1, drawn; seed: of the target's answer."""
 
     number: int
     kind: str
@@ -42,7 +43,6 @@ def training_prompt(number: int, seed: int) -> TrainingPrompt:
         kind=kind,
         split=HELD_OUT if is_held_out else TRAIN,
         task=template(filler),
-        # By cycle, not by number: both temperatures see all kinds and both splits.
-        temperature=float((number // len(_CYCLE) + number // _HELD_OUT_EVERY) % 2),
+        temperature=float(random.Random(f"temperature:{seed}:{number}").random() < 0.5),
         seed=(seed << 32) | number,
     )
