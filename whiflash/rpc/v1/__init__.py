@@ -1,0 +1,1 @@
+"""Generated from protos/whiflash/rpc/v1 by protos/generate.py."""
