@@ -78,59 +78,6 @@ class DescribeDrafterResponse(_message.Message):
 Global___DescribeDrafterResponse: _TypeAlias = DescribeDrafterResponse  # noqa: Y015
 
 @_typing.final
-class FetchFuseRequest(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
-
-    WEIGHT_HASH_FIELD_NUMBER: _builtins.int
-    weight_hash: _builtins.str
-    def __init__(
-        self,
-        *,
-        weight_hash: _builtins.str = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["weight_hash", b"weight_hash"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___FetchFuseRequest: _TypeAlias = FetchFuseRequest  # noqa: Y015
-
-@_typing.final
-class FetchFuseResponse(_message.Message):
-    """A part of one of the weights; the parts of a tensor follow each other."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    NAME_FIELD_NUMBER: _builtins.int
-    DTYPE_FIELD_NUMBER: _builtins.int
-    SHAPE_FIELD_NUMBER: _builtins.int
-    DATA_FIELD_NUMBER: _builtins.int
-    EPS_FIELD_NUMBER: _builtins.int
-    name: _builtins.str
-    dtype: _builtins.str
-    data: _builtins.bytes
-    eps: _builtins.float
-    @_builtins.property
-    def shape(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
-    def __init__(
-        self,
-        *,
-        name: _builtins.str = ...,
-        dtype: _builtins.str = ...,
-        shape: _abc.Iterable[_builtins.int] | None = ...,
-        data: _builtins.bytes = ...,
-        eps: _builtins.float = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "dtype", b"dtype", "eps", b"eps", "name", b"name", "shape", b"shape"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___FetchFuseResponse: _TypeAlias = FetchFuseResponse  # noqa: Y015
-
-@_typing.final
 class ControlRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

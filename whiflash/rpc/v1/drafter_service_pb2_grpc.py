@@ -41,11 +41,6 @@ class DrafterServiceStub(object):
                 request_serializer=whiflash_dot_rpc_dot_v1_dot_drafter__service__pb2.DescribeDrafterRequest.SerializeToString,
                 response_deserializer=whiflash_dot_rpc_dot_v1_dot_drafter__service__pb2.DescribeDrafterResponse.FromString,
                 _registered_method=True)
-        self.FetchFuse = channel.unary_stream(
-                '/whiflash.rpc.v1.DrafterService/FetchFuse',
-                request_serializer=whiflash_dot_rpc_dot_v1_dot_drafter__service__pb2.FetchFuseRequest.SerializeToString,
-                response_deserializer=whiflash_dot_rpc_dot_v1_dot_drafter__service__pb2.FetchFuseResponse.FromString,
-                _registered_method=True)
         self.Control = channel.stream_stream(
                 '/whiflash.rpc.v1.DrafterService/Control',
                 request_serializer=whiflash_dot_rpc_dot_v1_dot_drafter__service__pb2.ControlRequest.SerializeToString,
@@ -70,13 +65,6 @@ class DrafterServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def FetchFuse(self, request, context):
-        """Weights that turn a verifier's taps into what this drafter absorbs.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
     def Control(self, request_iterator, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -96,11 +84,6 @@ def add_DrafterServiceServicer_to_server(servicer, server):
                     servicer.DescribeDrafter,
                     request_deserializer=whiflash_dot_rpc_dot_v1_dot_drafter__service__pb2.DescribeDrafterRequest.FromString,
                     response_serializer=whiflash_dot_rpc_dot_v1_dot_drafter__service__pb2.DescribeDrafterResponse.SerializeToString,
-            ),
-            'FetchFuse': grpc.unary_stream_rpc_method_handler(
-                    servicer.FetchFuse,
-                    request_deserializer=whiflash_dot_rpc_dot_v1_dot_drafter__service__pb2.FetchFuseRequest.FromString,
-                    response_serializer=whiflash_dot_rpc_dot_v1_dot_drafter__service__pb2.FetchFuseResponse.SerializeToString,
             ),
             'Control': grpc.stream_stream_rpc_method_handler(
                     servicer.Control,
@@ -142,33 +125,6 @@ class DrafterService(object):
             '/whiflash.rpc.v1.DrafterService/DescribeDrafter',
             whiflash_dot_rpc_dot_v1_dot_drafter__service__pb2.DescribeDrafterRequest.SerializeToString,
             whiflash_dot_rpc_dot_v1_dot_drafter__service__pb2.DescribeDrafterResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def FetchFuse(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_stream(
-            request,
-            target,
-            '/whiflash.rpc.v1.DrafterService/FetchFuse',
-            whiflash_dot_rpc_dot_v1_dot_drafter__service__pb2.FetchFuseRequest.SerializeToString,
-            whiflash_dot_rpc_dot_v1_dot_drafter__service__pb2.FetchFuseResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -37,8 +37,6 @@ class DrafterServiceStub:
     def __new__(cls, channel: _aio.Channel) -> DrafterServiceAsyncStub: ...
     DescribeDrafter: _grpc.UnaryUnaryMultiCallable[_drafter_service_pb2.DescribeDrafterRequest, _drafter_service_pb2.DescribeDrafterResponse]
     """Who drafts here: asked once, before the streams."""
-    FetchFuse: _grpc.UnaryStreamMultiCallable[_drafter_service_pb2.FetchFuseRequest, _drafter_service_pb2.FetchFuseResponse]
-    """Weights that turn a verifier's taps into what this drafter absorbs."""
     Control: _grpc.StreamStreamMultiCallable[_drafter_service_pb2.ControlRequest, _drafter_service_pb2.ControlResponse]
     Bulk: _grpc.StreamStreamMultiCallable[_drafter_service_pb2.BulkRequest, _drafter_service_pb2.BulkResponse]
 
@@ -51,8 +49,6 @@ class DrafterServiceAsyncStub(DrafterServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     DescribeDrafter: _aio.UnaryUnaryMultiCallable[_drafter_service_pb2.DescribeDrafterRequest, _drafter_service_pb2.DescribeDrafterResponse]  # type: ignore[assignment]
     """Who drafts here: asked once, before the streams."""
-    FetchFuse: _aio.UnaryStreamMultiCallable[_drafter_service_pb2.FetchFuseRequest, _drafter_service_pb2.FetchFuseResponse]  # type: ignore[assignment]
-    """Weights that turn a verifier's taps into what this drafter absorbs."""
     Control: _aio.StreamStreamMultiCallable[_drafter_service_pb2.ControlRequest, _drafter_service_pb2.ControlResponse]  # type: ignore[assignment]
     Bulk: _aio.StreamStreamMultiCallable[_drafter_service_pb2.BulkRequest, _drafter_service_pb2.BulkResponse]  # type: ignore[assignment]
 
@@ -68,14 +64,6 @@ class DrafterServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_drafter_service_pb2.DescribeDrafterResponse, _abc.Awaitable[_drafter_service_pb2.DescribeDrafterResponse]]:
         """Who drafts here: asked once, before the streams."""
-
-    @_abc_1.abstractmethod
-    def FetchFuse(
-        self,
-        request: _drafter_service_pb2.FetchFuseRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_abc.Iterator[_drafter_service_pb2.FetchFuseResponse], _abc.AsyncIterator[_drafter_service_pb2.FetchFuseResponse]]:
-        """Weights that turn a verifier's taps into what this drafter absorbs."""
 
     @_abc_1.abstractmethod
     def Control(

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from whiflash.rpc.v1 import common_pb2 as whiflash_dot_rpc_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$whiflash/rpc/v1/router_service.proto\x12\x0fwhiflash.rpc.v1\x1a\x1cwhiflash/rpc/v1/common.proto\"\xd0\x01\n\x0cRouteRequest\x12\x30\n\x07opening\x18\x01 \x01(\x0b\x32\x1d.whiflash.rpc.v1.RouteOpeningH\x00\x12*\n\x04rows\x18\x02 \x01(\x0b\x32\x1a.whiflash.rpc.v1.RouteRowsH\x00\x12\x32\n\x08outcomes\x18\x03 \x01(\x0b\x32\x1e.whiflash.rpc.v1.RouteOutcomesH\x00\x12%\n\x04ping\x18\x04 \x01(\x0b\x32\x15.whiflash.rpc.v1.PingH\x00\x42\x07\n\x05\x66rame\"\x81\x01\n\x0cRouteOpening\x12/\n\x07opening\x18\x01 \x01(\x0b\x32\x1e.whiflash.rpc.v1.StreamOpening\x12\x0e\n\x06policy\x18\x02 \x01(\t\x12\x30\n\x0cverify_curve\x18\x03 \x03(\x0b\x32\x1a.whiflash.rpc.v1.CostPoint\"\'\n\tCostPoint\x12\x0e\n\x06tokens\x18\x01 \x01(\r\x12\n\n\x02ms\x18\x02 \x01(\x01\"W\n\tRouteRows\x12\x10\n\x08round_id\x18\x01 \x01(\x04\x12\'\n\x04rows\x18\x02 \x03(\x0b\x32\x19.whiflash.rpc.v1.RouteRow\x12\x0f\n\x07is_last\x18\x03 \x01(\x08\"\x90\x03\n\x08RouteRow\x12\x13\n\x0bsequence_id\x18\x01 \x01(\x04\x12\x11\n\tnamespace\x18\x02 \x01(\t\x12,\n\x07signals\x18\x03 \x01(\x0b\x32\x1b.whiflash.rpc.v1.RowSignals\x12\x0c\n\x04\x61rms\x18\x04 \x03(\t\x12\x35\n\x06\x64rafts\x18\x05 \x03(\x0b\x32%.whiflash.rpc.v1.RouteRow.DraftsEntry\x12\x0f\n\x07matched\x18\x06 \x01(\r\x12\x11\n\tmax_nodes\x18\x07 \x01(\r\x12\x16\n\x0e\x63ontext_tokens\x18\x08 \x01(\r\x12\x37\n\x07\x62\x61\x63klog\x18\t \x03(\x0b\x32&.whiflash.rpc.v1.RouteRow.BacklogEntry\x1a\x44\n\x0b\x44raftsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12$\n\x05value\x18\x02 \x01(\x0b\x32\x15.whiflash.rpc.v1.Tree:\x02\x38\x01\x1a.\n\x0c\x42\x61\x63klogEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\r:\x02\x38\x01\"\x92\x01\n\nRowSignals\x12\x0f\n\x07\x65ntropy\x18\x01 \x01(\x01\x12\x0e\n\x06margin\x18\x02 \x01(\x01\x12\x13\n\x06hidden\x18\x03 \x01(\x0cH\x00\x88\x01\x01\x12\x0e\n\x06recent\x18\x04 \x03(\x01\x12\x33\n\tagreement\x18\x05 \x01(\x0b\x32 .whiflash.rpc.v1.SignalAgreementB\t\n\x07_hidden\"!\n\x0fSignalAgreement\x12\x0e\n\x06values\x18\x01 \x03(\x01\">\n\rRouteOutcomes\x12-\n\x08outcomes\x18\x01 \x03(\x0b\x32\x1b.whiflash.rpc.v1.RowOutcome\"\xcf\x01\n\nRowOutcome\x12&\n\x03row\x18\x01 \x01(\x0b\x32\x19.whiflash.rpc.v1.RouteRow\x12*\n\x06\x63hoice\x18\x02 \x01(\x0b\x32\x1a.whiflash.rpc.v1.RowChoice\x12\x0f\n\x07\x64rafted\x18\x03 \x01(\r\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x04 \x01(\r\x12\x0f\n\x07\x65mitted\x18\x05 \x01(\r\x12\r\n\x05\x65nded\x18\x06 \x01(\x08\x12\x16\n\x0epolicy_version\x18\x07 \x01(\x04\x12\x12\n\npropensity\x18\x08 \x01(\x01\"^\n\tRowChoice\x12\x0b\n\x03\x61rm\x18\x01 \x01(\t\x12\x0e\n\x06\x62udget\x18\x02 \x01(\r\x12\x10\n\x08is_fixed\x18\x03 \x01(\x08\x12\x15\n\x08survival\x18\x04 \x01(\x0cH\x00\x88\x01\x01\x42\x0b\n\t_survival\"\xdb\x01\n\rRouteResponse\x12\x31\n\x07welcome\x18\x01 \x01(\x0b\x32\x1e.whiflash.rpc.v1.StreamWelcomeH\x00\x12\x38\n\x0bpredictions\x18\x02 \x01(\x0b\x32!.whiflash.rpc.v1.RoutePredictionsH\x00\x12-\n\x06policy\x18\x03 \x01(\x0b\x32\x1b.whiflash.rpc.v1.PolicyPartH\x00\x12%\n\x04pong\x18\x04 \x01(\x0b\x32\x15.whiflash.rpc.v1.PingH\x00\x42\x07\n\x05\x66rame\"\x82\x01\n\x10RoutePredictions\x12\x10\n\x08round_id\x18\x01 \x01(\x04\x12\x16\n\x0epolicy_version\x18\x02 \x01(\x04\x12\x33\n\x0bpredictions\x18\x03 \x03(\x0b\x32\x1e.whiflash.rpc.v1.RowPrediction\x12\x0f\n\x07is_last\x18\x04 \x01(\x08\"\xbc\x01\n\rRowPrediction\x12\x16\n\tfixed_arm\x18\x01 \x01(\tH\x00\x88\x01\x01\x12\x14\n\x0c\x66ixed_budget\x18\x02 \x01(\r\x12>\n\x08survival\x18\x03 \x03(\x0b\x32,.whiflash.rpc.v1.RowPrediction.SurvivalEntry\x1a/\n\rSurvivalEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x0c:\x02\x38\x01\x42\x0c\n\n_fixed_arm\"S\n\nPolicyPart\x12\x16\n\x0epolicy_version\x18\x01 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\x12\x0f\n\x07is_last\x18\x03 \x01(\x08\x12\x0e\n\x06\x64igest\x18\x04 \x01(\x0c\x32[\n\rRouterService\x12J\n\x05Route\x12\x1d.whiflash.rpc.v1.RouteRequest\x1a\x1e.whiflash.rpc.v1.RouteResponse(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$whiflash/rpc/v1/router_service.proto\x12\x0fwhiflash.rpc.v1\x1a\x1cwhiflash/rpc/v1/common.proto\"\xd0\x01\n\x0cRouteRequest\x12\x30\n\x07opening\x18\x01 \x01(\x0b\x32\x1d.whiflash.rpc.v1.RouteOpeningH\x00\x12*\n\x04rows\x18\x02 \x01(\x0b\x32\x1a.whiflash.rpc.v1.RouteRowsH\x00\x12\x32\n\x08outcomes\x18\x03 \x01(\x0b\x32\x1e.whiflash.rpc.v1.RouteOutcomesH\x00\x12%\n\x04ping\x18\x04 \x01(\x0b\x32\x15.whiflash.rpc.v1.PingH\x00\x42\x07\n\x05\x66rame\"\x81\x01\n\x0cRouteOpening\x12/\n\x07opening\x18\x01 \x01(\x0b\x32\x1e.whiflash.rpc.v1.StreamOpening\x12\x0e\n\x06policy\x18\x02 \x01(\t\x12\x30\n\x0cverify_curve\x18\x03 \x03(\x0b\x32\x1a.whiflash.rpc.v1.CostPoint\"\'\n\tCostPoint\x12\x0e\n\x06tokens\x18\x01 \x01(\r\x12\n\n\x02ms\x18\x02 \x01(\x01\"W\n\tRouteRows\x12\x10\n\x08round_id\x18\x01 \x01(\x04\x12\'\n\x04rows\x18\x02 \x03(\x0b\x32\x19.whiflash.rpc.v1.RouteRow\x12\x0f\n\x07is_last\x18\x03 \x01(\x08\"\x9e\x03\n\x08RouteRow\x12\x13\n\x0bsequence_id\x18\x01 \x01(\x04\x12\x11\n\tnamespace\x18\x02 \x01(\t\x12,\n\x07signals\x18\x03 \x01(\x0b\x32\x1b.whiflash.rpc.v1.RowSignals\x12\x0c\n\x04\x61rms\x18\x04 \x03(\t\x12\x35\n\x06\x64rafts\x18\x05 \x03(\x0b\x32%.whiflash.rpc.v1.RouteRow.DraftsEntry\x12\x0f\n\x07matched\x18\x06 \x01(\r\x12\x11\n\tmax_nodes\x18\x07 \x01(\r\x12\x16\n\x0e\x63ontext_tokens\x18\x08 \x01(\r\x12\x37\n\x07\x62\x61\x63klog\x18\t \x03(\x0b\x32&.whiflash.rpc.v1.RouteRow.BacklogEntry\x12\x0c\n\x04load\x18\n \x01(\r\x1a\x44\n\x0b\x44raftsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12$\n\x05value\x18\x02 \x01(\x0b\x32\x15.whiflash.rpc.v1.Tree:\x02\x38\x01\x1a.\n\x0c\x42\x61\x63klogEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\r:\x02\x38\x01\"\x92\x01\n\nRowSignals\x12\x0f\n\x07\x65ntropy\x18\x01 \x01(\x01\x12\x0e\n\x06margin\x18\x02 \x01(\x01\x12\x13\n\x06hidden\x18\x03 \x01(\x0cH\x00\x88\x01\x01\x12\x0e\n\x06recent\x18\x04 \x03(\x01\x12\x33\n\tagreement\x18\x05 \x01(\x0b\x32 .whiflash.rpc.v1.SignalAgreementB\t\n\x07_hidden\"!\n\x0fSignalAgreement\x12\x0e\n\x06values\x18\x01 \x03(\x01\">\n\rRouteOutcomes\x12-\n\x08outcomes\x18\x01 \x03(\x0b\x32\x1b.whiflash.rpc.v1.RowOutcome\"\xcf\x01\n\nRowOutcome\x12&\n\x03row\x18\x01 \x01(\x0b\x32\x19.whiflash.rpc.v1.RouteRow\x12*\n\x06\x63hoice\x18\x02 \x01(\x0b\x32\x1a.whiflash.rpc.v1.RowChoice\x12\x0f\n\x07\x64rafted\x18\x03 \x01(\r\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x04 \x01(\r\x12\x0f\n\x07\x65mitted\x18\x05 \x01(\r\x12\r\n\x05\x65nded\x18\x06 \x01(\x08\x12\x16\n\x0epolicy_version\x18\x07 \x01(\x04\x12\x12\n\npropensity\x18\x08 \x01(\x01\"^\n\tRowChoice\x12\x0b\n\x03\x61rm\x18\x01 \x01(\t\x12\x0e\n\x06\x62udget\x18\x02 \x01(\r\x12\x10\n\x08is_fixed\x18\x03 \x01(\x08\x12\x15\n\x08survival\x18\x04 \x01(\x0cH\x00\x88\x01\x01\x42\x0b\n\t_survival\"\xdb\x01\n\rRouteResponse\x12\x31\n\x07welcome\x18\x01 \x01(\x0b\x32\x1e.whiflash.rpc.v1.StreamWelcomeH\x00\x12\x38\n\x0bpredictions\x18\x02 \x01(\x0b\x32!.whiflash.rpc.v1.RoutePredictionsH\x00\x12-\n\x06policy\x18\x03 \x01(\x0b\x32\x1b.whiflash.rpc.v1.PolicyPartH\x00\x12%\n\x04pong\x18\x04 \x01(\x0b\x32\x15.whiflash.rpc.v1.PingH\x00\x42\x07\n\x05\x66rame\"\x82\x01\n\x10RoutePredictions\x12\x10\n\x08round_id\x18\x01 \x01(\x04\x12\x16\n\x0epolicy_version\x18\x02 \x01(\x04\x12\x33\n\x0bpredictions\x18\x03 \x03(\x0b\x32\x1e.whiflash.rpc.v1.RowPrediction\x12\x0f\n\x07is_last\x18\x04 \x01(\x08\"\xbc\x01\n\rRowPrediction\x12\x16\n\tfixed_arm\x18\x01 \x01(\tH\x00\x88\x01\x01\x12\x14\n\x0c\x66ixed_budget\x18\x02 \x01(\r\x12>\n\x08survival\x18\x03 \x03(\x0b\x32,.whiflash.rpc.v1.RowPrediction.SurvivalEntry\x1a/\n\rSurvivalEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x0c:\x02\x38\x01\x42\x0c\n\n_fixed_arm\"S\n\nPolicyPart\x12\x16\n\x0epolicy_version\x18\x01 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\x12\x0f\n\x07is_last\x18\x03 \x01(\x08\x12\x0e\n\x06\x64igest\x18\x04 \x01(\x0c\x32[\n\rRouterService\x12J\n\x05Route\x12\x1d.whiflash.rpc.v1.RouteRequest\x1a\x1e.whiflash.rpc.v1.RouteResponse(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -47,31 +47,31 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_ROUTEROWS']._serialized_start=471
   _globals['_ROUTEROWS']._serialized_end=558
   _globals['_ROUTEROW']._serialized_start=561
-  _globals['_ROUTEROW']._serialized_end=961
-  _globals['_ROUTEROW_DRAFTSENTRY']._serialized_start=845
-  _globals['_ROUTEROW_DRAFTSENTRY']._serialized_end=913
-  _globals['_ROUTEROW_BACKLOGENTRY']._serialized_start=915
-  _globals['_ROUTEROW_BACKLOGENTRY']._serialized_end=961
-  _globals['_ROWSIGNALS']._serialized_start=964
-  _globals['_ROWSIGNALS']._serialized_end=1110
-  _globals['_SIGNALAGREEMENT']._serialized_start=1112
-  _globals['_SIGNALAGREEMENT']._serialized_end=1145
-  _globals['_ROUTEOUTCOMES']._serialized_start=1147
-  _globals['_ROUTEOUTCOMES']._serialized_end=1209
-  _globals['_ROWOUTCOME']._serialized_start=1212
-  _globals['_ROWOUTCOME']._serialized_end=1419
-  _globals['_ROWCHOICE']._serialized_start=1421
-  _globals['_ROWCHOICE']._serialized_end=1515
-  _globals['_ROUTERESPONSE']._serialized_start=1518
-  _globals['_ROUTERESPONSE']._serialized_end=1737
-  _globals['_ROUTEPREDICTIONS']._serialized_start=1740
-  _globals['_ROUTEPREDICTIONS']._serialized_end=1870
-  _globals['_ROWPREDICTION']._serialized_start=1873
-  _globals['_ROWPREDICTION']._serialized_end=2061
-  _globals['_ROWPREDICTION_SURVIVALENTRY']._serialized_start=2000
-  _globals['_ROWPREDICTION_SURVIVALENTRY']._serialized_end=2047
-  _globals['_POLICYPART']._serialized_start=2063
-  _globals['_POLICYPART']._serialized_end=2146
-  _globals['_ROUTERSERVICE']._serialized_start=2148
-  _globals['_ROUTERSERVICE']._serialized_end=2239
+  _globals['_ROUTEROW']._serialized_end=975
+  _globals['_ROUTEROW_DRAFTSENTRY']._serialized_start=859
+  _globals['_ROUTEROW_DRAFTSENTRY']._serialized_end=927
+  _globals['_ROUTEROW_BACKLOGENTRY']._serialized_start=929
+  _globals['_ROUTEROW_BACKLOGENTRY']._serialized_end=975
+  _globals['_ROWSIGNALS']._serialized_start=978
+  _globals['_ROWSIGNALS']._serialized_end=1124
+  _globals['_SIGNALAGREEMENT']._serialized_start=1126
+  _globals['_SIGNALAGREEMENT']._serialized_end=1159
+  _globals['_ROUTEOUTCOMES']._serialized_start=1161
+  _globals['_ROUTEOUTCOMES']._serialized_end=1223
+  _globals['_ROWOUTCOME']._serialized_start=1226
+  _globals['_ROWOUTCOME']._serialized_end=1433
+  _globals['_ROWCHOICE']._serialized_start=1435
+  _globals['_ROWCHOICE']._serialized_end=1529
+  _globals['_ROUTERESPONSE']._serialized_start=1532
+  _globals['_ROUTERESPONSE']._serialized_end=1751
+  _globals['_ROUTEPREDICTIONS']._serialized_start=1754
+  _globals['_ROUTEPREDICTIONS']._serialized_end=1884
+  _globals['_ROWPREDICTION']._serialized_start=1887
+  _globals['_ROWPREDICTION']._serialized_end=2075
+  _globals['_ROWPREDICTION_SURVIVALENTRY']._serialized_start=2014
+  _globals['_ROWPREDICTION_SURVIVALENTRY']._serialized_end=2061
+  _globals['_POLICYPART']._serialized_start=2077
+  _globals['_POLICYPART']._serialized_end=2160
+  _globals['_ROUTERSERVICE']._serialized_start=2162
+  _globals['_ROUTERSERVICE']._serialized_end=2253
 # @@protoc_insertion_point(module_scope)

@@ -189,11 +189,13 @@ class RouteRow(_message.Message):
     MAX_NODES_FIELD_NUMBER: _builtins.int
     CONTEXT_TOKENS_FIELD_NUMBER: _builtins.int
     BACKLOG_FIELD_NUMBER: _builtins.int
+    LOAD_FIELD_NUMBER: _builtins.int
     sequence_id: _builtins.int
     namespace: _builtins.str
     matched: _builtins.int
     max_nodes: _builtins.int
     context_tokens: _builtins.int
+    load: _builtins.int
     @_builtins.property
     def signals(self) -> Global___RowSignals: ...
     @_builtins.property
@@ -214,10 +216,11 @@ class RouteRow(_message.Message):
         max_nodes: _builtins.int = ...,
         context_tokens: _builtins.int = ...,
         backlog: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+        load: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["signals", b"signals"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["arms", b"arms", "backlog", b"backlog", "context_tokens", b"context_tokens", "drafts", b"drafts", "matched", b"matched", "max_nodes", b"max_nodes", "namespace", b"namespace", "sequence_id", b"sequence_id", "signals", b"signals"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["arms", b"arms", "backlog", b"backlog", "context_tokens", b"context_tokens", "drafts", b"drafts", "load", b"load", "matched", b"matched", "max_nodes", b"max_nodes", "namespace", b"namespace", "sequence_id", b"sequence_id", "signals", b"signals"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
