@@ -93,6 +93,7 @@ class RouteRow:
     arms:    eligible arms, `none` always among them.
     matched: length of the context suffix that retrieval found, in tokens; 0 for none.
     backlog: tokens that an arm must absorb before it can draft, by arm; absent for none.
+    load:    decoding rows of the step, this one and those that have no choice to make included.
     """
 
     sequence_id: int
@@ -104,6 +105,7 @@ class RouteRow:
     max_nodes: int = 0
     context_tokens: int = 0
     backlog: Mapping[str, int] = field(default_factory=dict)
+    load: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +156,8 @@ class StepCost:
     catch_up: by arm, tokens absorbed and what that took; draft_ms does not hold it.
     was_pinned: a row drafted with the arm that its request asked for, so that the step says
                 nothing of the router's choices.
+    num_looked: rows that had signals and proposals; look_ms: what these and the choice took, free
+                drafts included and others not.
     """
 
     tokens: int
@@ -165,3 +169,10 @@ class StepCost:
     was_decode_only: bool
     catch_up: Mapping[str, tuple[int, float]] = field(default_factory=dict)
     was_pinned: bool = False
+    num_looked: int = 0
+    look_ms: float = 0.0
+
+    @property
+    def was_bare(self) -> bool:
+        """Whether it did what a server without drafting does, and nothing else."""
+        return self.was_plain and self.num_looked == 0

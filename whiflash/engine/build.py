@@ -98,7 +98,9 @@ def _wire(
     info = loaded.target.info
     setting = PolicySetting(tuple(drafters), info.hidden_size, info.fingerprint)
     check_setting(policy, setting)
-    router = Router(policy, costs, plain_share=config.plain_share)
+    # A log of rounds is read to weigh other policies: it wants every root.
+    has_all_roots = config.round_log is not None
+    router = Router(policy, costs, plain_share=config.plain_share, may_rest=not has_all_roots)
     draft_bytes = int(memory_bytes * DRAFT_SHARE) if tap_drafters else 0
     limits = EngineLimits(
         memory_bytes=memory_bytes - draft_bytes,

@@ -77,6 +77,7 @@ class EngineCore:
         self.drafting = Drafting(self.arms, router, catch_ups, depth_limit, info.vocab_size)
         self.feedback = FeedbackBook()
         self.running: list[Sequence] = []
+        self._look_ms = 0.0
 
     def submit(self, ticket: Ticket) -> list[Sequence]:
         """Queues one sequence per choice. Raises what the request does wrong, or QueueFullError."""
@@ -154,13 +155,30 @@ class EngineCore:
         """Commits and emits what each verdict says; tokens emitted per verdict."""
         drafts = {row.sequence.id: row for row in rows}
         emitted = [self._apply_one(drafts.get(v.sequence.id), v) for v in verdicts]
+        self._look_ahead(forward, drafts, verdicts)
+        return emitted
+
+    def _look_ahead(
+        self, forward: VerifyForward, drafts: dict[int, RowDraft], verdicts: list[Verdict]
+    ) -> None:
+        """Signals for the rows whose next round is to be looked at; the others have none."""
+        started = time.perf_counter()
         alive = [
             v for v in verdicts if not v.sequence.is_finished and self.arms.may_draft(v.sequence)
         ]
-        trees = {row.sequence.id: row.tree for row in rows}
-        for verdict, signals in zip(alive, forward.signals(alive, trees, self._needs), strict=True):
+        looks = {
+            v.sequence.id: _look(drafts.get(v.sequence.id))
+            for v in alive if v.sequence.request.drafter is None
+        }  # fmt: skip
+        is_prefilling = any(s.state is State.PREFILL for s in self.running)
+        awake = self._router.awake(looks, is_prefilling=is_prefilling)
+        for sequence in (v.sequence for v in alive):
+            sequence.is_awake = sequence.id in awake or sequence.id not in looks
+        seen = alive if self._needs.lookback else [v for v in alive if v.sequence.is_awake]
+        trees = {number: row.tree for number, row in drafts.items()}
+        for verdict, signals in zip(seen, forward.signals(seen, trees, self._needs), strict=True):
             verdict.sequence.signals = signals
-        return emitted
+        self._look_ms = 1e3 * (time.perf_counter() - started)
 
     def _apply_one(self, draft: RowDraft | None, verdict: Verdict) -> int:
         sequence = verdict.sequence
@@ -210,6 +228,8 @@ class EngineCore:
             was_decode_only=not chunks,
             catch_up=dict(self.drafting.catch_ups.spent),
             was_pinned=any(row.is_pinned and len(row.tree) for row in rows),
+            num_looked=sum(row.route is not None for row in rows),
+            look_ms=self.drafting.look_ms + self._look_ms,
         )
         self._router.observe(outcomes, cost)
         self.counters.note(rows, chunks, cost)
@@ -251,3 +271,8 @@ class EngineCore:
         self.arms.check_integrity()
         if not self.has_work:
             assert len(self.feedback) == 0, "proposals outlived their sequences"
+
+
+def _look(row: RowDraft | None) -> bool | None:
+    """Whether looking for a draft brought one; None where nobody looked."""
+    return None if row is None or row.route is None else len(row.tree) > 0

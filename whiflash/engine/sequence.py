@@ -32,7 +32,8 @@ class State(Enum):
 
 class Sequence:
     """State of a choice. Invariant while decoding: cache.length == len(ids) - 1, the root being
-    the last id. draft_id: what drafters know it as; an earlier turn's where its KV went on."""
+    the last id. draft_id: what drafters know it as; an earlier turn's where its KV went on.
+    is_awake: its next round is to be looked at, and has signals."""
 
     def __init__(
         self,
@@ -56,6 +57,7 @@ class Sequence:
         self.cache: SequenceCache | None = None
         self.reserved_bytes = 0
         self.signals: Signals | None = None
+        self.is_awake = False
         self.is_cancelled = False
         self.is_draft_open = False
         self.last_arm: str | None = None

@@ -91,6 +91,11 @@ class Offers:
         return best
 
 
+def load_of(rows: Sequence[RouteRow]) -> int:
+    """Decoding rows of the step that `rows` have a choice in."""
+    return max([len(rows), *(row.load for row in rows)])
+
+
 def extra_verify_ms(costs: Costs, base_tokens: int, nodes: int) -> MsArray:
     """What 0, 1, ... `nodes` draft nodes add to a forward of `base_tokens`: float64 [nodes + 1]."""
     table = costs.verify_table(base_tokens, nodes + 1)

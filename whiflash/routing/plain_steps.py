@@ -11,7 +11,7 @@ from whiflash.routing.price import load_bucket
 class PlainSteps:
     """A share of the decode steps of each load bucket.
 
-    Steps that were plain anyway count, so a batch that never drafts is never forced. The gap
+    Steps that looked for no draft anyway count, so a batch that has none is never forced. The gap
     between two is drawn at random, so that no periodic load is always met in the same phase.
     """
 
@@ -21,10 +21,17 @@ class PlainSteps:
         self._steps_left: dict[int, int] = {}
         self.num_forced = 0
 
-    def is_due(self, rows: int) -> bool:
+    def force(self, rows: int) -> bool:
+        """Whether the next step shall be plain, asked once before each at the load of the last:
+        where loads swing, the step may fall into another bucket, and counts there."""
         if self._share <= 0.0:
             return False
-        return self._steps_left.setdefault(load_bucket(rows), self._gap()) <= 0
+        bucket = load_bucket(rows)
+        if self._steps_left.setdefault(bucket, self._gap()) > 0:
+            return False
+        self._steps_left[bucket] = self._gap()
+        self.num_forced += 1
+        return True
 
     def observe(self, step: StepCost, rows: int) -> None:
         """After every step with `rows` decode rows."""
@@ -32,9 +39,9 @@ class PlainSteps:
             return
         bucket = load_bucket(rows)
         left = self._steps_left.setdefault(bucket, self._gap())
-        self._steps_left[bucket] = self._gap() if step.was_plain else left - 1
+        self._steps_left[bucket] = self._gap() if step.was_bare else left - 1
 
     def _gap(self) -> int:
-        """Drafting steps until the next plain one: mean 1 / share - 1."""
+        """Other steps until the next plain one: mean 1 / share - 1."""
         mean = 1.0 / self._share - 1.0
         return round(self._random.uniform(0.5, 1.5) * mean)

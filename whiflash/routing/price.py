@@ -29,8 +29,8 @@ class Price:
 
     Rates depend on the batch, so they are kept per load bucket and *relative to plain decoding of
     the same number of rows*: goodput = `relative` * plain_rate(rows). The plain rate is the cost
-    model's prediction times a slowdown measured on steps that ran wholly plain. Steps that carry
-    prefill are left out: their extra time buys no decoded token, and is spent anyway.
+    model's prediction times a slowdown measured on steps that did not even look for drafts. Steps
+    that carry prefill are left out: their extra time buys no decoded token, and is spent anyway.
 
     window: steps in the average, at least 50: a fast average would chase the last draft.
     """
@@ -56,8 +56,9 @@ class Price:
         return min(max(self.load(rows).routed.value, 1.0 / _MAX_RATIO), _MAX_RATIO)
 
     def at(self, rows: int) -> float:
-        """lambda, in tokens per ms, for a batch of `rows` decode rows."""
-        return self.relative(rows) * self.plain_rate(rows)
+        """lambda, in tokens per ms, for a batch of `rows` decode rows. Never below plain: that rate
+        can be had any time, and a lower price would let losing drafts make more of their kind."""
+        return max(self.relative(rows), 1.0) * self.plain_rate(rows)
 
     def observe(self, step: StepCost, rows: int) -> None:
         """Learn from one step with `rows` decode rows."""
@@ -65,7 +66,7 @@ class Price:
             return
         load = self.load(rows)
         predicted_ms = self._costs.plain_ms(rows)
-        if step.was_plain:
+        if step.was_bare:
             most = _MAX_SLOWDOWN * load.plain_slowdown.value * predicted_ms
             load.plain_slowdown.add(min(step.total_ms, most), predicted_ms)
         expected_ms = self._costs.plain_ms(rows) * load.plain_slowdown.value

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from whiflash.core.draft import DraftTree
@@ -13,9 +13,12 @@ from whiflash.routing.assign import PLAIN
 from whiflash.routing.assigner import Assigner
 from whiflash.routing.costs import CostModel
 from whiflash.routing.fallback import FallBack
+from whiflash.routing.offers import load_of
 from whiflash.routing.plain_steps import PlainSteps
 from whiflash.routing.price import Price
+from whiflash.routing.rest import Rests
 from whiflash.routing.setting import drafts_all, signal_needs
+from whiflash.routing.setting import may_rest as policy_may_rest
 from whiflash.routing.trim import trim
 
 
@@ -25,6 +28,8 @@ class Router:
     plain_share: share of decode steps that run wholly plain, whatever the policy, so that
                  "never slower" is measured; 0 turns it off (and the price then rests on the cost
                  model alone).
+    may_rest: whether rows that draft nothing may be looked at less often; only under policies
+                 that allow it.
     A fixed prediction (the published rules) is not touched by the fall-back, dwell or price.
     needs, drafts_all: what the policy asks of the engine (its attributes of these names).
     """
@@ -38,6 +43,7 @@ class Router:
         dwell_rounds: int = 4,
         switch_gain_tokens: float = 0.1,
         seed: int = 0,
+        may_rest: bool = True,
     ) -> None:
         self.policy = policy
         self.needs = signal_needs(policy)
@@ -46,9 +52,27 @@ class Router:
         self.price = Price(costs)
         self._fallback = FallBack(self.price)
         self._plain_steps = PlainSteps(plain_share, seed)
+        self._rests = Rests() if may_rest and policy_may_rest(policy) else None
         self._assigner = Assigner(dwell_rounds=dwell_rounds, switch_gain_tokens=switch_gain_tokens)
+        self._load = 1
         self._rounds: Counter[str] = Counter()
         self._emitted: Counter[str] = Counter()
+
+    def awake(self, looks: Mapping[int, bool | None], *, is_prefilling: bool) -> set[int]:
+        """After a step: which sequences' next round is to be looked at. The others run plain,
+        without signals or proposals.
+
+        looks: by sequence that goes on, whether a look at this round ended in a draft, None where
+        nobody looked. is_prefilling: the next step carries prefill.
+        """
+        load = len(looks)
+        # A step with prefill would measure the prefill.
+        if not is_prefilling and self._plain_steps.force(load):
+            return set()
+        if self._rests is None:
+            return set(looks)
+        rested = {s for s, has_drafted in looks.items() if self._rests.wakes(s, has_drafted, load)}
+        return set() if self._fallback.is_active(load) else rested
 
     def choose(self, rows: Sequence[RouteRow], base_tokens: int) -> list[Choice]:
         """One choice per row, in order.
@@ -58,14 +82,11 @@ class Router:
         """
         if not any(_has_offer(row) for row in rows):
             return [PLAIN] * len(rows)
-        # A step with prefill would measure the prefill.
-        if base_tokens == 0 and self._plain_steps.is_due(len(rows)):
-            self._plain_steps.num_forced += 1
-            return [PLAIN] * len(rows)
         predictions = self.policy.predict(rows)
-        if self._fallback.is_active(len(rows)):
+        self._load = load_of(rows)
+        if self._fallback.is_active(self._load):
             predictions = [p if p.fixed is not None else _NO_DRAFT for p in predictions]
-        price = self.price.at(len(rows))
+        price = self.price.at(self._load)
         return self._assigner.choose(rows, predictions, self.costs, price, base_tokens + len(rows))
 
     def trim(
@@ -75,7 +96,7 @@ class Router:
         choice's row may be left out of both lists in between."""
         if not any(len(tree) for tree in trees):
             return list(trees)
-        price = self.price.at(len(trees))
+        price = self.price.at(self._load)
         return trim(trees, choices, self.costs, price, base_tokens + len(trees))
 
     def observe(self, outcomes: Sequence[Outcome], step: StepCost) -> None:
@@ -88,6 +109,8 @@ class Router:
             self.price.observe(step, rows)
             self._fallback.observe(step, rows)
             self._plain_steps.observe(step, rows)
+            if self._rests is not None:
+                self._rests.observe(step, rows)
         for outcome in outcomes:
             arm = outcome.choice.arm if outcome.drafted else NONE
             self._rounds[arm] += 1
@@ -98,6 +121,8 @@ class Router:
     def forget(self, sequence_id: int) -> None:
         """The sequence ended."""
         self._assigner.forget(sequence_id)
+        if self._rests is not None:
+            self._rests.forget(sequence_id)
 
     def snapshot(self) -> dict[str, Any]:
         """The state that plan and metrics show."""
@@ -106,6 +131,7 @@ class Router:
             "policy": self.policy.name,
             "price": self.price.describe(),
             "fallback": self._fallback.describe(),
+            "rests": self._rests.describe() if self._rests is not None else {},
             "shares": {arm: n / total for arm, n in sorted(self._rounds.items())},
             "rounds": dict(self._rounds),
             "emitted": dict(self._emitted),

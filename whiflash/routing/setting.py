@@ -57,6 +57,12 @@ def drafts_all(policy: Policy) -> bool:
     return bool(getattr(policy, "drafts_all", False))
 
 
+def may_rest(policy: Policy) -> bool:
+    """Whether rows that draft nothing may be looked at less often (attribute `may_rest`): not
+    where the policy is a published rule that is asked every round."""
+    return bool(getattr(policy, "may_rest", False))
+
+
 def require_arms(policy: str, wanted: tuple[str, ...], setting: PolicySetting) -> None:
     """Raises ConfigError if an arm that the policy's options name is not there."""
     missing = [arm for arm in wanted if arm not in setting.arms and arm != "none"]

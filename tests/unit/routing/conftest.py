@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
@@ -58,7 +58,8 @@ HOSTILE = Text(1.0, 16, 0.95, 0.05, 16, 1.0)
 @dataclass
 class World:
     """`texts[i]` is what sequence i writes. True costs are the staircase times `slowdown`, plus
-    1 ms and 20 us per row; the router sees them with noise and outliers, the score does not."""
+    1 ms, and `look_ms` per row that is looked at; the router sees them with noise and outliers,
+    the score does not."""
 
     router: Router
     texts: list[Text]
@@ -66,9 +67,12 @@ class World:
     noise: float = 0.08
     slowdown: float = 1.0
     curve: CostCurve = STAIRCASE
+    look_ms: float = 0.02
     emitted: int = 0
     total_ms: float = 0.0
     arms: dict[int, list[str]] = field(default_factory=dict)
+    looks: int = 0
+    awake: set[int] | None = None
 
     def __post_init__(self) -> None:
         self.random = np.random.default_rng(self.seed)
@@ -85,22 +89,27 @@ class World:
         return self
 
     def step(self, num_rows: int) -> None:
-        texts = self.texts[:num_rows]
-        rows = [self._row(i, text) for i, text in enumerate(texts)]
-        choices = self.router.choose(rows, 0)
+        looked = [i for i in range(num_rows) if self.awake is None or i in self.awake]
+        texts = [self.texts[i] for i in looked]
+        rows = [replace(self._row(i, self.texts[i]), load=num_rows) for i in looked]
+        asleep = num_rows - len(rows)
+        choices = self.router.choose(rows, asleep)
         asked = [
             row.drafts["retrieval"] if choice.arm == "retrieval" else DraftTree.empty()
             for row, choice in zip(rows, choices, strict=True)
         ]
-        trees = self.router.trim(asked, choices, 0)
+        trees = self.router.trim(asked, choices, asleep)
         accepted = [self._accepted(t, tree) for t, tree in zip(texts, trees, strict=True)]
         outcomes = [
             Outcome(row, choice, len(tree), count, count + 1, False)
             for row, choice, tree, count in zip(rows, choices, trees, accepted, strict=True)
         ]
-        for index, tree in enumerate(trees):
-            self.arms.setdefault(index, []).append("retrieval" if len(tree) else NONE)
-        self._pay(outcomes)
+        drafted = dict(zip(looked, (len(tree) > 0 for tree in trees), strict=True))
+        for index in range(num_rows):
+            self.arms.setdefault(index, []).append("retrieval" if drafted.get(index) else NONE)
+        self._pay(outcomes, asleep)
+        looks = {index: drafted.get(index) for index in range(num_rows)}
+        self.awake = self.router.awake(looks, is_prefilling=False)
 
     def _row(self, index: int, text: Text) -> RouteRow:
         found = self.random.random() < text.found
@@ -114,19 +123,22 @@ class World:
         hits = self.random.random(len(tree)) < text.true
         return len(hits) if hits.all() else int(np.argmin(hits))
 
-    def _pay(self, outcomes: list[Outcome]) -> None:
+    def _pay(self, outcomes: list[Outcome], asleep: int) -> None:
         nodes = sum(outcome.drafted for outcome in outcomes)
-        emitted = sum(outcome.emitted for outcome in outcomes)
-        verify = self.slowdown * self.curve.at(len(outcomes) + nodes)
-        draft = 0.02 * len(outcomes)
+        emitted = sum(outcome.emitted for outcome in outcomes) + asleep
+        tokens = len(outcomes) + nodes + asleep
+        verify = self.slowdown * self.curve.at(tokens)
+        look = self.look_ms * len(outcomes)
+        self.looks += len(outcomes)
         self.emitted += emitted
-        self.total_ms += verify + draft + 1.0
+        self.total_ms += verify + look + 1.0
         stretch = float(self.random.lognormal(0.0, self.noise)) if self.noise else 1.0
         if self.noise and self.random.random() < 0.01:
             stretch *= 4.0
         step = StepCost(
-            len(outcomes) + nodes, verify * stretch, {"retrieval": draft},
-            (verify + draft + 1.0) * stretch, emitted, nodes == 0, True,
+            tokens, verify * stretch, {"retrieval": look} if outcomes else {},
+            (verify + look + 1.0) * stretch, emitted, nodes == 0, True,
+            num_looked=len(outcomes), look_ms=look * stretch,
         )  # fmt: skip
         self.router.observe(outcomes, step)
 
@@ -139,8 +151,10 @@ def make_world(
     assert isinstance(share, float)
     noise = options.pop("noise", 0.08)
     assert isinstance(noise, float)
+    look_ms = options.pop("look_ms", 0.02)
+    assert isinstance(look_ms, float)
     router = Router(make_policy(policy, costs, **options), costs, plain_share=share, seed=seed)
-    return World(router, texts, seed, noise)
+    return World(router, texts, seed, noise, look_ms=look_ms)
 
 
 @pytest.fixture

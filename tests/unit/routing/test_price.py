@@ -152,7 +152,7 @@ def test_the_asked_share_of_steps_is_plain(share):
     schedule = PlainSteps(share, seed=1)
     forced = 0
     for _ in range(20000):
-        due = schedule.is_due(8)
+        due = schedule.force(8)
         forced += due
         schedule.observe(plain(8, 20.0) if due else drafting(8, 4, 10, 25.0), 8)
     assert forced / 20000 == pytest.approx(share, rel=0.15)
@@ -161,12 +161,12 @@ def test_the_asked_share_of_steps_is_plain(share):
 def test_steps_that_are_plain_anyway_are_not_forced():
     schedule = PlainSteps(0.01)
     for i in range(5000):
-        assert not schedule.is_due(4)
+        assert not schedule.force(4)
         schedule.observe(plain(4, 20.0) if i % 20 == 0 else drafting(4, 4, 8, 25.0), 4)
 
 
 def test_share_zero_forces_nothing():
     schedule = PlainSteps(0.0)
     for _ in range(1000):
-        assert not schedule.is_due(1)
+        assert not schedule.force(1)
         schedule.observe(drafting(1, 4, 2, 25.0), 1)

@@ -65,17 +65,18 @@ def test_forced_steps_are_wholly_plain_and_never_beside_prefill(row):
     router = router_of("static", plain_share=0.5)
     rows = [row(i, {"a": chain()}) for i in range(4)]
     forced = 0
+    looks: dict[int, bool | None] = dict.fromkeys(range(4), True)
     for _ in range(200):
-        choices = router.choose(rows, base_tokens=0)
-        drafts = [choice.arm != NONE for choice in choices]
-        assert all(drafts) or not any(drafts)
-        forced += not any(drafts)
-        assert all(choice.arm == "a" for choice in router.choose(rows, base_tokens=64))
-        nodes = 4 * sum(drafts)
-        outcomes = [
-            Outcome(r, c, nodes // 4, 0, 1, False) for r, c in zip(rows, choices, strict=True)
-        ]
-        router.observe(outcomes, StepCost(4 + nodes, 20.0, {}, 21.0, 4, nodes == 0, True))
+        assert router.awake(looks, is_prefilling=True) == {0, 1, 2, 3}
+        awake = router.awake(looks, is_prefilling=False)
+        assert len(awake) in (0, 4)
+        forced += not awake
+        outcomes = [Outcome(r, Choice("a", 4), 4, 0, 1, False) for r in rows if awake]
+        nodes = 4 * len(outcomes)
+        step = StepCost(
+            4 + nodes, 20.0, {}, 21.0, 4, nodes == 0, True, num_looked=len(outcomes), look_ms=0.1
+        )
+        router.observe(outcomes, step)
     assert 60 < forced < 140
     assert router.snapshot()["forced_plain_steps"] == forced
 

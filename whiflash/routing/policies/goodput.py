@@ -9,7 +9,8 @@ start from the same prior. Rounds that ended a turn are left out: their accepted
 An arm that was passed over for long is tried on a few nodes, within a bounded share of time.
 
 When it is neutral. Where nothing is drafted it answers nothing and costs nothing; where drafts do
-not pay, factors sink until the joint choice takes `none`, and only the exploration floor is spent.
+not pay, factors sink until the joint choice takes `none`, the row rests between looks, and only
+the exploration floor is spent.
 
 Parameters.
     window: int = 200             observations that a factor remembers.
@@ -44,6 +45,7 @@ from whiflash.routing.factor_table import (
     bucket_of,
     rank_buckets,
 )
+from whiflash.routing.offers import load_of
 from whiflash.routing.prior import PriorSurvival
 from whiflash.routing.survival import ranked
 
@@ -61,6 +63,7 @@ class GoodputPolicy:
     """Survival per arm and node rank, learned online; see the module's docstring."""
 
     name = "goodput"
+    may_rest = True
 
     def __init__(
         self,
@@ -85,7 +88,7 @@ class GoodputPolicy:
         self._table = FactorTable(window, prior_tokens, fade_rounds, max_namespaces)
 
     def predict(self, rows: Sequence[RouteRow]) -> list[Prediction]:
-        self._explorer.begin_step(len(rows))
+        self._explorer.begin_step(load_of(rows))
         fixed: dict[int, tuple[str, int]] = {}
         survival: dict[int, dict[str, Floats]] = {}
         pairs: list[_Pair] = []
