@@ -132,8 +132,8 @@ def _read_sampling(message: pb.RowSampling) -> DraftSampling:
 def catch_up_frames(
     row: CatchUp, origin: int, prefix_hash: int, max_bytes: int = MAX_FRAME_BYTES
 ) -> Iterator[drafter_pb.CatchUpFrame]:
-    """The range in frames of at most `max_bytes` of taps and ids (one position at least). Hashes
-    of later frames are the first one's; what is between them follows in order."""
+    """The range in frames of at most `max_bytes` of taps and ids (one position at least). Only
+    the first one has a hash: the others follow it in order."""
     count = len(row.token_ids) - 1
     width = row.fused.shape[1] * row.fused.element_size() + 4
     step = max(max_bytes // width, 1)
@@ -146,7 +146,7 @@ def catch_up_frames(
             fused=tensor_message(row.fused[first:last]),
             is_window_start=row.is_window_start and first == 0,
             origin=origin,
-            hash=prefix_hash,
+            hash=prefix_hash if first == 0 else 0,
         )
 
 

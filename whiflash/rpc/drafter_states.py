@@ -89,6 +89,7 @@ class DrafterStates:
         begins = frame.start == held.ids.origin and frame.start > 0
         row = CatchUp(held.local_id, frame.start, ids, message.fused, begins)
         if not self._make_room(self._taps, row, in_use):
+            self.close([key])
             return None
         held.ids.append(ids[:-1])
         return row
@@ -109,8 +110,8 @@ class DrafterStates:
 
     @staticmethod
     def _fits(held: HeldSequence, frame: pb.CatchUpFrame) -> bool:
-        """Later frames of one range carry the hash of its first."""
-        return frame.hash == held.ids.hash or frame.hash == 0
+        """Later frames of one range carry no hash: they follow the first one."""
+        return frame.hash in (held.ids.hash, 0)
 
     def _cut(self, held: HeldSequence, end: int) -> None:
         """Drafters differ in what a crop costs them: EAGLE-3 loses one position more."""
