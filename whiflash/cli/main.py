@@ -18,8 +18,10 @@ from whiflash.cli.keys import app as keys_app
 from whiflash.cli.plan import plan
 from whiflash.cli.replay import app as replay_app
 from whiflash.cli.serve import serve
+from whiflash.cli.status import status
 from whiflash.cli.store.verbs import app as store_app
 from whiflash.cli.train import app as train_app
+from whiflash.cli.up import up
 
 app = typer.Typer(
     name="whiflash",
@@ -34,6 +36,8 @@ app.command()(plan)
 app.command()(bench)
 app.command()(demo)
 app.command()(serve)
+app.command()(up)
+app.command()(status)
 app.add_typer(keys_app)
 app.add_typer(store_app)
 app.add_typer(replay_app)

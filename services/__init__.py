@@ -1,0 +1,1 @@
+"""The cluster: the library's parts as Ray Serve deployments, and as plain processes."""

@@ -1,0 +1,94 @@
+"""The graph of deployments from one configuration: `serve run services.app:build config=FILE`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ray.serve import Application
+from ray.serve.config import (
+    AutoscalingConfig,
+    AutoscalingPolicy,
+    HTTPOptions,
+    RequestRouterConfig,
+    gRPCOptions,
+)
+
+from services.config import ClusterSettings, VerifierTable
+from services.gateway import Gateway
+from services.verifier import Verifier
+from whiflash.core.errors import ConfigError
+
+APP = "whiflash"
+SERVICES = (
+    "whiflash.api.v1.generation_service_pb2_grpc.add_GenerationServiceServicer_to_server",
+    "whiflash.api.v1.model_service_pb2_grpc.add_ModelServiceServicer_to_server",
+)
+METRICS_S = 1.0
+STOP_MARGIN_S = 10.0
+VERIFIER_CALLS = 100
+"""Calls over Serve's handles, which carry no tokens."""
+
+
+def build(arguments: dict[str, Any]) -> Application:
+    """For `serve run`, `serve build` and `serve deploy`; `config` names the file. Raises
+    ConfigError."""
+    path = arguments.get("config")
+    if not isinstance(path, str):
+        raise ConfigError("name the configuration: config=FILE")
+    return graph(ClusterSettings.load(path))
+
+
+def graph(settings: ClusterSettings) -> Application:
+    """Gateways over verifiers. Everything that can be wrong without loading the model is found
+    here. Raises ConfigError."""
+    settings.auth()
+    settings.access()
+    table, gateway = settings.as_table(), settings.cluster.gateway
+    verifiers = Verifier.options(**_verifier_options(settings.cluster.verifier)).bind(table)
+    return Gateway.options(
+        num_replicas=gateway.replicas,
+        ray_actor_options={"num_cpus": gateway.cpus},
+        max_ongoing_requests=gateway.max_calls,
+        graceful_shutdown_timeout_s=settings.server.drain_s + STOP_MARGIN_S,
+    ).bind(table, verifiers)
+
+
+def http_options(settings: ClusterSettings) -> HTTPOptions:
+    """Where OpenAI HTTP is served; fixed for the life of a Serve instance."""
+    return HTTPOptions(host=settings.server.host, port=settings.server.http_port)
+
+
+def grpc_options(settings: ClusterSettings) -> gRPCOptions:
+    """The same for gRPC, whose host Serve does not let one choose."""
+    return gRPCOptions(port=settings.server.grpc_port, grpc_servicer_functions=list(SERVICES))
+
+
+def _verifier_options(table: VerifierTable) -> dict[str, Any]:
+    """Fixed at min_replicas, or scaled by services.scaling."""
+    options: dict[str, Any] = {
+        "ray_actor_options": {"num_cpus": table.cpus, "num_gpus": table.gpus},
+        "max_ongoing_requests": VERIFIER_CALLS,
+        "graceful_shutdown_timeout_s": table.drain_s + STOP_MARGIN_S,
+        "health_check_period_s": 2.0,
+        "request_router_config": RequestRouterConfig(
+            request_router_class="services.address_router:AddressRouter"
+        ),
+    }
+    if table.max_replicas == table.min_replicas:
+        return {**options, "num_replicas": table.min_replicas}
+    return {**options, "autoscaling_config": _scaling(table)}
+
+
+def _scaling(table: VerifierTable) -> AutoscalingConfig:
+    return AutoscalingConfig(
+        min_replicas=table.min_replicas,
+        initial_replicas=table.min_replicas,
+        max_replicas=table.max_replicas,
+        upscale_delay_s=0.0,  # the policy itself waits
+        downscale_delay_s=0.0,
+        metrics_interval_s=METRICS_S,
+        policy=AutoscalingPolicy(
+            policy_function="services.scaling:VerifierPolicy",
+            policy_kwargs={"upscale_s": table.upscale_s, "downscale_s": table.downscale_s},
+        ),
+    )

@@ -1,0 +1,172 @@
+"""One validated configuration of a whole cluster."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Any, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from whiflash.config import EngineConfig, ServerConfig, read_environment
+from whiflash.core.errors import ConfigError
+from whiflash.rpc.access import Access
+from whiflash.serving.auth import Authenticator
+from whiflash.serving.keys import environment_key, read_key_file
+
+NODE = "node"
+CLUSTER_TABLE, SERVER_TABLE = "cluster", "server"
+
+
+class VerifierTable(BaseModel):
+    """Replicas of the verifier: what each may use, and how many there are."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    cpus: float = Field(1.0, ge=0, description="CPUs of a replica, as Ray counts them")
+    gpus: float = Field(0.0, ge=0, description="GPUs of a replica, or a fraction of one")
+    min_replicas: int = Field(1, ge=1, description="always there")
+    max_replicas: int = Field(1, ge=1, description="beyond min_replicas the load decides")
+    drain_s: float = Field(30.0, ge=0, description="what turns get before they are moved")
+    upscale_s: float = Field(5.0, ge=0, description="how long a need must last before one is added")
+    downscale_s: float = Field(120.0, ge=0, description="and how long one must idle before it goes")
+
+
+class GatewayTable(BaseModel):
+    """Replicas of the gateway."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    cpus: float = Field(0.5, ge=0, description="CPUs of a replica, as Ray counts them")
+    replicas: int = Field(1, ge=1, description="they share nothing")
+    max_calls: int = Field(1024, ge=1, description="open calls of a replica, streams included")
+    start_s: float = Field(600.0, gt=0, description="how long it waits for the first verifier")
+
+
+class ClusterTable(BaseModel):
+    """host: where verifiers listen: 127.0.0.1, or `node` for the address that Ray knows the
+    machine by, which needs token_file (a file with 16 characters or more). trusts_network: serve
+    without keys although Serve's gRPC port can be reached from other machines."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    host: str = Field("127.0.0.1", pattern=r"^(127\.0\.0\.1|node)$")
+    token_file: Path | None = None
+    trusts_network: bool = False
+    verifier: VerifierTable = VerifierTable()
+    gateway: GatewayTable = GatewayTable()
+
+
+class ClusterSettings(BaseModel):
+    """What `whiflash up --config` reads: the engine's options, [server] and [cluster]."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    engine: EngineConfig
+    server: ServerConfig
+    cluster: ClusterTable
+
+    @model_validator(mode="after")
+    def _check_pairs(self) -> Self:
+        verifier, engine = self.cluster.verifier, self.engine
+        if verifier.max_replicas < verifier.min_replicas:
+            raise ValueError(
+                f"cluster.verifier.max_replicas {verifier.max_replicas} is below min_replicas "
+                f"{verifier.min_replicas}; raise the first or lower the second"
+            )
+        if engine.device.startswith("cuda") is not verifier.gpus > 0:
+            raise ValueError(
+                f"device {engine.device} and cluster.verifier.gpus {verifier.gpus:g} exclude each "
+                "other; name a GPU device and a share of a GPU, or neither"
+            )
+        if verifier.max_replicas > 1 and engine.store != "memory" and "://" not in engine.store:
+            raise ValueError(
+                f"store {engine.store} belongs to one process and cluster.verifier.max_replicas "
+                f"is {verifier.max_replicas}; take a redis:// URL, or memory"
+            )
+        if self.cluster.host == NODE and self.cluster.token_file is None:
+            raise ValueError("cluster.host node needs cluster.token_file: others can reach it")
+        return self
+
+    @classmethod
+    def load(cls, path: Path | str) -> ClusterSettings:
+        """Reads a TOML or JSON file. Raises ConfigError in one line."""
+        file = Path(path)
+        table = _read(file)
+        own, server = table.pop(CLUSTER_TABLE, {}), table.pop(SERVER_TABLE, {})
+        try:
+            return cls(
+                engine=EngineConfig.of(**table),
+                server=ServerConfig.of(**server),
+                cluster=ClusterTable(**own),
+            )
+        except (ValidationError, ConfigError, TypeError) as error:
+            raise ConfigError(f"config {file}: {_one_line(error)}") from None
+
+    @classmethod
+    def of(cls, table: dict[str, Any]) -> ClusterSettings:
+        """From `as_table`, in another process."""
+        return cls(
+            engine=EngineConfig.of(**table["engine"]),
+            server=ServerConfig.of(**table["server"]),
+            cluster=ClusterTable(**table["cluster"]),
+        )
+
+    def as_table(self) -> dict[str, Any]:
+        """JSON-able; holds no secret."""
+        table: dict[str, Any] = self.model_dump(mode="json", exclude_unset=True)
+        return table
+
+    def access(self) -> Access:
+        """What gateways and verifiers show each other. Raises ConfigError."""
+        file = self.cluster.token_file
+        if file is None:
+            return Access()
+        try:
+            return Access(file.read_text(encoding="utf-8").strip())
+        except OSError as error:
+            raise ConfigError(f"cannot read {file} ({error.strerror})") from None
+
+    def auth(self) -> Authenticator:
+        """Who may call. Raises ConfigError."""
+        secret = read_environment("WHIFLASH_API_KEY")
+        if self.server.keys is not None and secret is not None:
+            raise ConfigError("WHIFLASH_API_KEY and keys exclude each other; use one of them")
+        if self.server.keys is not None:
+            return Authenticator(read_key_file(self.server.keys))
+        if secret is not None:
+            return Authenticator((environment_key(secret),))
+        if self.server.is_public or not self.cluster.trusts_network:
+            raise ConfigError(
+                "Ray Serve's gRPC port can be reached from other machines and there are no keys: "
+                "make some with `whiflash keys new --file keys.toml` and give keys in [server], "
+                "or set trusts_network in [cluster] where nobody else can reach this machine"
+            )
+        return Authenticator()
+
+
+def _read(file: Path) -> dict[str, Any]:
+    if file.suffix not in (".toml", ".json"):
+        raise ConfigError(f"config {file}: name it .toml or .json")
+    try:
+        text = file.read_text(encoding="utf-8")
+        table = tomllib.loads(text) if file.suffix == ".toml" else json.loads(text)
+    except OSError as error:
+        raise ConfigError(f"config {file}: cannot read it ({error.strerror})") from None
+    except ValueError as error:
+        raise ConfigError(f"config {file}: broken {file.suffix[1:].upper()}: {error}") from None
+    if not isinstance(table, dict):
+        raise ConfigError(f"config {file}: it must hold one table of options")
+    return table
+
+
+def _one_line(error: Exception) -> str:
+    if not isinstance(error, ValidationError):
+        return str(error)
+    parts = []
+    for item in error.errors(include_url=False):
+        name = ".".join(str(step) for step in item["loc"])
+        message = item["msg"].removeprefix("Value error, ").replace("\n", " ")
+        parts.append(f"{name}: {message}" if name else message)
+    return "; ".join(parts)
