@@ -6,6 +6,7 @@ import typer
 
 from whiflash.cli.train_data import data
 from whiflash.cli.train_drafters import dflash, eagle3
+from whiflash.cli.train_router import router
 
 app = typer.Typer(
     name="train",
@@ -15,6 +16,7 @@ app = typer.Typer(
 app.command()(data)
 app.command()(eagle3)
 app.command()(dflash)
+app.command()(router)
 
 
 @app.callback()

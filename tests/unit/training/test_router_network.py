@@ -1,0 +1,59 @@
+"""The neural router learns what hidden states tell, and its file is read by the policy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from whiflash.core.errors import ConfigError
+from whiflash.routing.router_file import RouterFile
+from whiflash.training.clock import TimeLimit
+from whiflash.training.router.labels import RouterLabels
+from whiflash.training.router.network import NetworkSettings, train_router
+
+ARMS = "eagle3", "dflash"
+SETTINGS = NetworkSettings(width=64, batch=256, max_epochs=30)
+
+
+def _labels(num: int, is_learnable: bool) -> RouterLabels:
+    generator = torch.Generator().manual_seed(3)
+    hidden = 5 + 20 * torch.randn(num, 12, generator=generator)
+    gains = (hidden[:, 0] - 5) / 20 if is_learnable else torch.randn(num, generator=generator)
+    lengths = torch.stack([3 + gains, torch.full_like(gains, 3.0)], dim=1)
+    return RouterLabels(hidden, lengths, torch.arange(num) % 5 == 0)
+
+
+def _train(labels: RouterLabels, limit: TimeLimit) -> tuple[RouterFile, dict[str, object]]:
+    file, report = train_router(labels, ARMS, "f" * 16, SETTINGS, limit, lambda _error: None)
+    return file, report.record()
+
+
+def test_it_learns_what_is_there(tmp_path: Path) -> None:
+    labels = _labels(3000, is_learnable=True)
+    file, told = _train(labels, TimeLimit(1))
+    assert float(str(told["explained"])) > 0.9
+    assert float(str(told["right_sign"])) > 0.9
+    file.write(tmp_path / "router.safetensors")
+    read = RouterFile.read(tmp_path / "router.safetensors")
+    assert (read.positive, read.negative, read.target) == (*ARMS, "f" * 16)
+    # Raw hidden states go in: mean and scale are in the file.
+    found = torch.from_numpy(read.predict(labels.hidden.numpy()))
+    assert float((found - labels.gains).abs().mean()) < 0.2
+
+
+def test_it_finds_nothing_where_nothing_is() -> None:
+    _, told = _train(_labels(3000, is_learnable=False), TimeLimit(1))
+    assert float(str(told["explained"])) < 0.05
+
+
+def test_same_seed_same_network() -> None:
+    labels = _labels(600, is_learnable=True)
+    one, other = (_train(labels, TimeLimit(None))[0] for _ in range(2))
+    assert all(torch.equal(one.tensors[name], other.tensors[name]) for name in one.tensors)
+
+
+def test_too_few_roots_are_refused() -> None:
+    with pytest.raises(ConfigError, match="too few"):
+        _train(_labels(100, is_learnable=True), TimeLimit(None))

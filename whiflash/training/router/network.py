@@ -1,0 +1,164 @@
+"""The paper's router: two layers, GELU, the mean squared error of dAL, Adam (arXiv 2606.07710)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.functional import mse_loss
+
+from whiflash.core.errors import ConfigError
+from whiflash.routing.router_file import RouterFile
+from whiflash.training.clock import TimeLimit
+from whiflash.training.router.labels import RouterLabels
+
+_MIN_ROOTS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkSettings:
+    """width: of the inner layer; batch: roots a step; patience: epochs without a better held-out
+    error, after which it stops with the best weights."""
+
+    width: int = 512
+    rate: float = 1e-3
+    batch: int = 1024
+    max_epochs: int = 60
+    patience: int = 5
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RouterReport:
+    """On held-out roots. explained: 1 - error / variance of dAL; right_sign: share of the roots
+    with dAL != 0 whose sign was found; lengths: mean accepted length of either arm, of the router
+    at threshold 0, and of the better arm each time."""
+
+    roots: int
+    held_out_roots: int
+    explained: float
+    right_sign: float
+    lengths: dict[str, float]
+
+    def record(self) -> dict[str, Any]:
+        """JSON-able."""
+        return {
+            "roots": self.roots,
+            "held_out_roots": self.held_out_roots,
+            "explained": round(self.explained, 4),
+            "right_sign": round(self.right_sign, 4),
+            "accepted_length": {name: round(value, 3) for name, value in self.lengths.items()},
+        }
+
+
+def train_router(
+    labels: RouterLabels,
+    arms: tuple[str, str],
+    target: str,
+    settings: NetworkSettings,
+    limit: TimeLimit,
+    on_epoch: Callable[[float], None],
+) -> tuple[RouterFile, RouterReport]:
+    """arms: positive and negative; target: fingerprint. `on_epoch` hears the held-out error.
+    Raises ConfigError with too few roots."""
+    held_out = labels.is_held_out
+    if min(int(held_out.sum()), int((~held_out).sum())) < _MIN_ROOTS:
+        raise ConfigError(f"{len(held_out)} roots, {int(held_out.sum())} of them held out, are too "
+                          f"few; log at least {_MIN_ROOTS} of each")  # fmt: skip
+    mean, scale = _spread(labels.hidden[~held_out])
+    network = _fit((labels.hidden - mean) / scale, labels, settings, limit, on_epoch)
+    file = RouterFile(*arms, target, _tensors(network, mean, scale))
+    return file, report(file, labels)
+
+
+def _spread(hidden: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    return hidden.mean(0), hidden.std(0).clamp(min=1e-6)
+
+
+def _fit(
+    inputs: torch.Tensor,
+    labels: RouterLabels,
+    settings: NetworkSettings,
+    limit: TimeLimit,
+    on_epoch: Callable[[float], None],
+) -> nn.Sequential:
+    """The network with the best held-out error."""
+    generator = torch.Generator().manual_seed(settings.seed)
+    network = _network(inputs.shape[1], settings.width, generator)
+    optimizer = torch.optim.Adam(network.parameters(), settings.rate)
+    rows = torch.nonzero(~labels.is_held_out)[:, 0]
+    held_out, gains = inputs[labels.is_held_out], labels.gains
+    best, waited = float("inf"), 0
+    kept = {name: weight.clone() for name, weight in network.state_dict().items()}
+    for _ in range(settings.max_epochs):
+        for batch in rows[torch.randperm(len(rows), generator=generator)].split(settings.batch):
+            loss = mse_loss(network(inputs[batch])[:, 0], gains[batch])
+            optimizer.zero_grad(set_to_none=True)
+            loss.backward()
+            optimizer.step()
+        with torch.no_grad():
+            error = float(mse_loss(network(held_out)[:, 0], gains[labels.is_held_out]))
+        on_epoch(error)
+        waited = 0 if error < best else waited + 1
+        if error < best:
+            best = error
+            kept = {name: weight.clone() for name, weight in network.state_dict().items()}
+        if waited >= settings.patience or limit.is_over:
+            break
+    network.load_state_dict(kept)
+    return network
+
+
+def _network(num_inputs: int, width: int, generator: torch.Generator) -> nn.Sequential:
+    network = nn.Sequential(nn.Linear(num_inputs, width), nn.GELU(), nn.Linear(width, 1))
+    with torch.no_grad():
+        for weight in network.parameters():
+            if weight.dim() == 1:
+                weight.zero_()
+            else:
+                noise = torch.randn(weight.shape, generator=generator)
+                weight.copy_(noise * weight.shape[1] ** -0.5)
+    return network
+
+
+def _tensors(
+    network: nn.Sequential, mean: torch.Tensor, scale: torch.Tensor
+) -> dict[str, torch.Tensor]:
+    """The file reads the hidden state as it is: mean and scale go into the first layer."""
+    first, last = network[0], network[2]
+    assert isinstance(first, nn.Linear)
+    assert isinstance(last, nn.Linear)
+    with torch.no_grad():
+        weight = (first.weight / scale).contiguous()
+        bias = first.bias - first.weight @ (mean / scale)
+    return {
+        "fc1.weight": weight.detach(),
+        "fc1.bias": bias.detach(),
+        "fc2.weight": last.weight.detach().clone(),
+        "fc2.bias": last.bias.detach().clone(),
+    }
+
+
+def report(file: RouterFile, labels: RouterLabels) -> RouterReport:
+    """What the file, as it will be read, is worth on the held-out roots."""
+    rows = labels.is_held_out
+    gains, lengths = labels.gains[rows], labels.lengths[rows]
+    found = torch.from_numpy(file.predict(labels.hidden[rows].numpy()))
+    differs = gains != 0
+    error, variance = mse_loss(found, gains), gains.var(unbiased=False)
+    chosen = torch.where(found > 0, lengths[:, 0], lengths[:, 1])
+    return RouterReport(
+        roots=len(rows),
+        held_out_roots=int(rows.sum()),
+        explained=float(1 - error / variance.clamp(min=1e-9)),
+        right_sign=float(((found > 0) == (gains > 0))[differs].float().mean()),
+        lengths={
+            file.positive: float(lengths[:, 0].mean()),
+            file.negative: float(lengths[:, 1].mean()),
+            "router": float(chosen.mean()),
+            "better": float(lengths.max(1).values.mean()),
+        },
+    )

@@ -1,0 +1,122 @@
+"""Logged rounds over the target's own text: every arm proposes at every root.
+
+The text does not depend on the arm, so running a prompt of the training data again gives the text
+whose hidden states are kept already; the log says what each arm's draft at each root was worth.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from whiflash.config import EngineConfig
+from whiflash.core.errors import ConfigError
+from whiflash.core.params import GenerationRequest, SamplingParams
+from whiflash.engine.engine import Engine
+from whiflash.engine.ticket import Ticket
+from whiflash.obs.round_log import read_rounds
+from whiflash.routing.replay.log import logged_runs
+from whiflash.routing.replay.turns import Turn
+from whiflash.training.clock import TimeLimit
+from whiflash.training.data.generations import Generation
+from whiflash.training.files import keep_settings, write_whole
+
+_LOG, _TEXTS = "rounds.zst", "texts.json"
+
+
+class Survey:
+    """Sittings in `folder`: each a round log and the numbers of the texts it holds."""
+
+    def __init__(self, folder: Path, facts: dict[str, Any]) -> None:
+        """facts: target and drafters, which all sittings share. Raises ConfigError."""
+        self._folder = folder
+        keep_settings(folder, facts)
+
+    def done(self) -> set[int]:
+        """Numbers of the texts that are logged."""
+        return {number for sitting in self._sittings() for number in _numbers(sitting)}
+
+    def _sittings(self) -> list[Path]:
+        return sorted(p for p in self._folder.glob("[0-9]*") if (p / _TEXTS).is_file())
+
+    def run(
+        self,
+        settings: EngineConfig,
+        texts: Sequence[Generation],
+        seed_of: Callable[[int], int],
+        limit: TimeLimit,
+        on_text: Callable[[], None],
+    ) -> bool:
+        """Logs the texts that are missing; False if time was over before. Raises ConfigError if
+        the target writes other texts than those given."""
+        done = self.done()
+        missing = [text for text in texts if text.number not in done]
+        if not missing:
+            return True
+        sitting = self._folder / f"{len(list(self._folder.glob('[0-9]*'))):04d}"
+        with Engine(settings, policy="survey", round_log=sitting / _LOG, store="memory") as engine:
+            numbers = _log_texts(engine, missing, seed_of, limit, on_text)
+        write_whole(sitting / _TEXTS, json.dumps(numbers).encode())
+        return len(numbers) == len(missing)
+
+    def turns(self) -> Iterator[tuple[int, Turn]]:
+        """Every logged text's number and rounds."""
+        for sitting in self._sittings():
+            turns = {turn.sequence: turn for run in logged_runs(read_rounds(sitting / _LOG))
+                     for turn in run.turns}  # fmt: skip
+            for sequence, number in enumerate(_numbers(sitting), 1):
+                if sequence in turns:  # answers of one token have no round
+                    yield number, turns[sequence]
+
+
+def _numbers(sitting: Path) -> list[int]:
+    numbers: list[int] = json.loads((sitting / _TEXTS).read_text(encoding="utf-8"))
+    return numbers
+
+
+def _log_texts(
+    engine: Engine,
+    texts: Sequence[Generation],
+    seed_of: Callable[[int], int],
+    limit: TimeLimit,
+    on_text: Callable[[], None],
+) -> list[int]:
+    """Numbers of the texts that were logged, in the order in which the engine got them: its n-th
+    request is sequence n of the log."""
+    waiting: deque[tuple[Generation, Ticket]] = deque()
+    left = iter(texts)
+    logged: list[int] = []
+    is_open = True
+    while is_open or waiting:
+        while is_open and len(waiting) < 2 * engine.limits.max_batch:
+            text = next(left, None)
+            if text is None or limit.is_over:
+                is_open = False
+            else:
+                waiting.append((text, engine.submit(_request(text, seed_of))))
+        if waiting:
+            text, ticket = waiting.popleft()
+            _require_same(ticket, text)
+            logged.append(text.number)
+            on_text()
+    return logged
+
+
+def _require_same(ticket: Ticket, text: Generation) -> None:
+    """Waits also when time is over: what was begun is finished, for a log of whole texts."""
+    answer = ticket.result().choices[0]
+    if answer.token_ids != text.answer:
+        raise ConfigError(
+            f"the target did not write text {text.number} again; its training data was made with "
+            "another dtype or device, or on a machine where rows are not bitwise"
+        )
+
+
+def _request(text: Generation, seed_of: Callable[[int], int]) -> GenerationRequest:
+    params = SamplingParams(
+        max_tokens=len(text.answer), temperature=text.temperature, seed=seed_of(text.number)
+    )
+    return GenerationRequest(text.prompt, params, store=False, shared_drafts=False)
