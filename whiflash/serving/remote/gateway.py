@@ -15,6 +15,7 @@ from whiflash.serving.auth import Authenticator
 from whiflash.serving.generation import GenerationService, ServiceLimits
 from whiflash.serving.remote.backend import MoveLimits, RemoteBackend, served_model
 from whiflash.serving.remote.directory import Directory
+from whiflash.serving.remote.metrics import ClusterCollector
 from whiflash.serving.remote.pool import VerifierPool
 from whiflash.serving.telemetry import Telemetry
 
@@ -76,6 +77,8 @@ class Gateway:
         config = self._server
         limits = ServiceLimits(config.max_waiting, config.max_tenant_waiting, config.queued_s)
         self._service = GenerationService(self._backend, self._auth, limits, self._telemetry)
+        registry = self._service.telemetry.metrics.registry
+        registry.register(ClusterCollector(self.pool, self._backend))
 
     async def stop(self) -> None:
         """After the drain of the service. Idempotent."""

@@ -1,0 +1,51 @@
+"""One Ray cluster with logical GPUs, and our application on it, for the whole session."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import ray
+from ray import serve
+
+from services import app
+from services.config import ClusterSettings
+from whiflash.testing.plain_cluster import write_cluster_config
+
+HTTP_PORT, GRPC_PORT = 8000, 9000
+
+
+@pytest.fixture(scope="session")
+def ray_cluster() -> Iterator[None]:
+    ray.init(num_cpus=16, num_gpus=4, include_dashboard=False, _node_ip_address="127.0.0.1")
+    yield
+    ray.shutdown()
+
+
+@pytest.fixture(scope="session")
+def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = write_cluster_config(tmp_path_factory.mktemp("ray"), verifiers=2, max_verifiers=3)
+    text = path.read_text(encoding="utf-8")
+    text = text.replace("http_port = 0", f"http_port = {HTTP_PORT}")
+    path.write_text(text.replace("grpc_port = 0", f"grpc_port = {GRPC_PORT}"), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="session")
+def application(ray_cluster: None, config: Path) -> Iterator[None]:
+    settings = ClusterSettings.load(config)
+    serve.start(http_options=app.http_options(settings), grpc_options=app.grpc_options(settings))
+    serve.run(app.build({"config": str(config)}), name=app.APP, route_prefix="/")
+    yield
+    serve.shutdown()
+
+
+@pytest.fixture
+def target(application: None) -> str:
+    return f"127.0.0.1:{GRPC_PORT}"
+
+
+@pytest.fixture
+def url(application: None) -> str:
+    return f"http://127.0.0.1:{HTTP_PORT}"

@@ -1,0 +1,186 @@
+"""What only a real Ray cluster shows: ingress, placement, replacement, scaling, the commands."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+import pytest
+import ray
+from ray import serve
+
+from services import app
+from services.config import VerifierTable
+from whiflash.client import (
+    AsyncClient,
+    CallSettings,
+    Client,
+    DeadlineError,
+    InvalidArgumentError,
+    NotFoundError,
+    Piece,
+)
+from whiflash.core.params import SamplingParams
+from whiflash.engine.engine import Engine
+
+OPTIONS: dict[str, Any] = {"max_tokens": 150, "ignore_eos": True, "temperature": 1.0}
+NUM_TURNS = 24
+
+
+def plan(target: str) -> dict[str, Any]:
+    with Client(target) as client:
+        found: dict[str, Any] = client.plan()["cluster"]
+        return found
+
+
+def live(target: str) -> int:
+    return sum(verifier["is_live"] for verifier in plan(target)["verifiers"])
+
+
+def wait_for(condition: Callable[[], bool], limit_s: float, what: str) -> None:
+    end_s = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < end_s, what
+        time.sleep(0.2)
+
+
+def verifier_processes() -> list[psutil.Process]:
+    return [
+        process
+        for process in psutil.process_iter()
+        if "ServeReplica:whiflash:verifier" in " ".join(process.cmdline())
+    ]
+
+
+async def turns(target: str, disturb: Any = None) -> list[tuple[int, ...]]:
+    async with AsyncClient(target, max_retries=8) as client:
+
+        async def turn(number: int) -> tuple[int, ...]:
+            events = client.stream(f"turn {number}: tell tell", seed=number, **OPTIONS)
+            pieces = [event async for event in events if isinstance(event, Piece)]
+            return tuple(token for piece in pieces for token in piece.token_ids)
+
+        running = [asyncio.create_task(turn(number)) for number in range(NUM_TURNS)]
+        if disturb is not None:
+            await disturb()
+        return await asyncio.gather(*running)
+
+
+def test_the_text_is_the_one_of_an_engine_in_one_process(
+    target: str, url: str, config: Path
+) -> None:
+    folder = str(config.parent / "toy")
+    with Engine(model=folder, dtype="float64", memory="64MiB") as engine:
+        params = SamplingParams(max_tokens=60, seed=9, temperature=1.0)
+        expected = engine.generate("tell me a story", params).choices[0]
+    with Client(target) as client:
+        for arm in client.arms():
+            got = client.generate(
+                "tell me a story", max_tokens=60, seed=9, temperature=1.0, drafter=arm
+            )
+            assert tuple(got.choices[0].token_ids) == expected.token_ids
+    body = {"model": "toy", "prompt": "tell me a story", "max_tokens": 60, "seed": 9}
+    answer = httpx.post(
+        f"{url}/v1/completions", json={**body, "temperature": 1}, timeout=30, trust_env=False
+    )
+    assert answer.json()["choices"][0]["text"] == expected.text
+
+
+def test_errors_keep_their_status(target: str, url: str) -> None:
+    with Client(target, max_retries=0) as client:
+        with pytest.raises(InvalidArgumentError, match="magic"):
+            client.generate("x", drafter="magic")
+        with pytest.raises(InvalidArgumentError, match="magic"):
+            list(client.stream("x", drafter="magic"))
+        with pytest.raises(NotFoundError):
+            client.generate("x", model="another")
+    answer = httpx.post(f"{url}/v1/completions", json={"model": "b"}, timeout=30, trust_env=False)
+    assert answer.status_code in (400, 404)
+    assert "Traceback" not in answer.text
+
+
+def test_a_deadline_of_the_client_is_kept(target: str) -> None:
+    with Client(target, max_retries=0) as client, pytest.raises(DeadlineError):
+        client.generate("x", CallSettings(timeout_s=0.05), **{**OPTIONS, "max_tokens": 490})
+
+
+def test_status_says_what_runs(target: str) -> None:
+    command = "from whiflash.cli.main import main; main()"
+    run = subprocess.run(
+        [sys.executable, "-c", command, "status", "--json"],
+        capture_output=True, text=True, timeout=90, check=False,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr
+    found = json.loads(run.stdout)
+    assert found["status"] == "RUNNING"
+    assert found["deployments"]["verifier"]["replicas"]["RUNNING"] >= 2
+    assert sum(verifier["is_live"] for verifier in found["cluster"]["verifiers"]) >= 2
+
+
+def test_a_killed_replica_changes_no_text_and_is_replaced(target: str) -> None:
+    wait_for(lambda: live(target) >= 2, 60, "two verifiers")
+    expected = asyncio.run(turns(target))
+    before = plan(target)["moves"]
+
+    async def kill() -> None:
+        await asyncio.sleep(0.3)
+        verifier_processes()[0].send_signal(signal.SIGKILL)
+
+    assert asyncio.run(turns(target, kill)) == expected
+    assert plan(target)["moves"] > before
+    wait_for(lambda: live(target) >= 2, 90, "it was not replaced")
+    assert asyncio.run(turns(target)) == expected
+
+
+def test_load_adds_a_verifier_and_its_end_takes_one_away(target: str) -> None:
+    expected = asyncio.run(turns(target))
+
+    def busy_until_three() -> None:
+        end_s = time.monotonic() + 100
+        while live(target) < 3:
+            assert time.monotonic() < end_s, "no verifier was added"
+            assert asyncio.run(turns(target)) == expected
+
+    busy_until_three()
+    wait_for(lambda: live(target) == 2, 100, "no verifier was taken away")
+    assert asyncio.run(turns(target)) == expected
+
+
+def test_gpu_actors_are_placed_by_share(ray_cluster: None) -> None:
+    """Two replicas of half a GPU share one; one that wants a whole one gets another."""
+
+    class Probe:
+        def record_replica_metadata(self) -> dict[str, str]:
+            return {}
+
+        def gpus(self) -> tuple[int, list[int]]:
+            return os.getpid(), ray.get_gpu_ids()
+
+    def used(name: str, table: VerifierTable) -> dict[int, list[int]]:
+        options = app._verifier_options(table)
+        probe = serve.deployment(Probe, name=name).options(**options)
+        handle = serve.run(probe.bind(), name=name, route_prefix=None)
+        answers = [handle.gpus.remote().result() for _ in range(40)]
+        return dict(answers)
+
+    halves = used("halves", VerifierTable(cpus=0.1, gpus=0.5, min_replicas=2, max_replicas=2))
+    whole = used("whole", VerifierTable(cpus=0.1, gpus=1))
+    try:
+        assert len(halves) == 2
+        assert len({gpu for gpus in halves.values() for gpu in gpus}) == 1
+        assert not {gpu for gpus in whole.values() for gpu in gpus} & {
+            gpu for gpus in halves.values() for gpu in gpus
+        }
+    finally:
+        serve.delete("halves")
+        serve.delete("whole")
