@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from whiflash.cli.demo.content import code, rooms, settings, stock, tickets
+from whiflash.cli.demo.content import code, rooms, settings, stock, tickets, writing
 from whiflash.cli.demo.scenarios import Scenario
 
-_KINDS = (stock, rooms, tickets, settings, code)
+_KINDS = (writing, stock, rooms, tickets, settings, code)
 
 FIRST_PASS: tuple[Scenario, ...] = tuple(kind.FIRST for kind in _KINDS)
 SECOND_PASS: tuple[Scenario, ...] = tuple(kind.SECOND for kind in _KINDS)

@@ -8,7 +8,7 @@ import os
 import secrets
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -22,6 +22,7 @@ from whiflash.cli.demo.results import PassResult, is_same_text
 from whiflash.cli.demo.show import DemoScreen
 from whiflash.config import EngineConfig
 from whiflash.core.errors import ConfigError
+from whiflash.engine.store import open_store
 from whiflash.trajectories import scope_keys
 from whiflash.trajectories.open import MEMORY
 from whiflash.trajectories.scope import Owner
@@ -102,6 +103,8 @@ def _store(settings: EngineConfig, is_given: bool) -> Iterator[DemoStore]:
     told = "store: " + ("the Redis log" if is_redis else f"the file log in {settings.store}")
     told += f", in namespaces of the tenant {owner.tenant} alone, deleted at the end"
     with _keys(is_redis):
+        with closing(open_store(settings)) as opened:
+            opened.log.namespaces()  # what is wrong with it is told before a model is loaded
         yield DemoStore(settings, owner, told, "redis" if is_redis else "file", False)
 
 
