@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import re
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from whiflash.core.errors import ConfigError
 
 LINES = (".jsonl", ".ndjson")
 WHOLE = (".json", ".traj")
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,10 @@ def _lines(path: Path, stream: IO[bytes]) -> Iterator[FoundRecord]:
 
 def _parsed(place: str, data: bytes) -> FoundRecord:
     try:
-        return FoundRecord(place, json.loads(data), num_bytes=len(data))
+        value = json.loads(data)
+        if _SURROGATE.search(data):
+            json.dumps(value, ensure_ascii=False).encode()  # half of one alone is no text
+        return FoundRecord(place, value, num_bytes=len(data))
     except (ValueError, RecursionError) as error:
         return FoundRecord(place, problem=f"it is no JSON: {error}")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import sys
 from contextlib import nullcontext
 from dataclasses import asdict
@@ -42,6 +43,8 @@ Out = Annotated[Path | None, typer.Option("--out", help="file to write [standard
 @app.callback()
 def _store() -> None:
     """The trajectories that drafts are taken from."""
+    # Verbs say in one line what is wrong; a log's own warnings are for those who serve.
+    logging.getLogger("whiflash").addHandler(logging.NullHandler())
 
 
 @app.command("import")
@@ -103,7 +106,7 @@ def export(
     )
     with open_desk(place) as desk, _output(out) as file:
         for turn in desk.export():
-            file.write(json.dumps(turn, ensure_ascii=False) + "\n")
+            file.write(json.dumps(turn) + "\n")
 
 
 @app.command()

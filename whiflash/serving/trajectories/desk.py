@@ -44,7 +44,8 @@ class StoreDesk:
     ) -> None:
         self._scopes = scopes
         self._tokenizer = tokenizer
-        self._turn_reader = turn_reader
+        self._make_reader = turn_reader
+        self._reader: TurnReader | None = None
         self._keeper = StoreKeeper(log, scopes, Redactor(tokenizer))
         self._lock = threading.Lock()
 
@@ -64,7 +65,9 @@ class StoreDesk:
         if not isinstance(run, Conversation):
             fingerprint = self._tokenizer.fingerprint
             return [read_turn(run, self._scopes, tenant, project, fingerprint)]
-        return self._turn_reader().records(run, self._scopes, tenant, project)
+        if self._reader is None:  # compiling a template takes longer than a conversation
+            self._reader = self._make_reader()
+        return self._reader.records(run, self._scopes, tenant, project)
 
     def export(self, selection: Selection) -> Iterator[Json]:
         """Lines of JSON, as `add` takes them."""

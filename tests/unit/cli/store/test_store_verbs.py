@@ -152,3 +152,55 @@ def test_a_store_that_another_process_holds_is_told(capsys: Capture, tmp_path: P
 def test_a_new_secret_can_be_used_at_once(capsys: Capture) -> None:
     (key,) = parse_scope_keys(said(capsys, "key", "2026-12"), "x")
     assert key.key_id == "2026-12"
+
+
+def test_half_a_surrogate_pair_is_a_bad_record_and_a_whole_one_is_text(
+    capsys: Capture, model: str, tmp_path: Path
+) -> None:
+    """It cannot be tokenised, and could not be exported again."""
+    file = tmp_path / "runs.jsonl"
+    turns = [{"role": "user", "content": "u"}, {"role": "assistant", "content": "yes"}]
+    half = [turns[0], {"role": "assistant", "content": "\ud83d x"}]
+    records = [{"id": "\ud800", "messages": turns}, {"messages": half},
+               {"id": "\U0001f600", "messages": turns}]  # fmt: skip
+    file.write_text("\n".join(map(json.dumps, records)))
+    assert imported(capsys, model, str(file), status=2) == {
+        "turns": 1, "known": 0, "masked": 0, "tokens": 3, "bad": 2
+    }  # fmt: skip
+    (line,) = said(capsys, "export").splitlines()
+    assert line.isascii()
+    assert json.loads(line)["run_id"] == "\U0001f600"
+
+
+def test_a_server_that_is_away_is_one_line(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch, model: str
+) -> None:
+    monkeypatch.setenv("WHIFLASH_STORE_KEYS", "k1:" + "a" * 64)
+    away = ("--redis", "redis://127.0.0.1:1/0")
+    for verb in (
+        ("stats", *away), ("export", *away), ("delete", "--run", "r", *away),
+        ("import", CHATS, "--model", model, *away), ("stats", "--server", "127.0.0.1:1"),
+    ):  # fmt: skip
+        assert run(["store", *verb]) == 2
+        out, err = capsys.readouterr()
+        assert (out, len(err.splitlines())) == ("", 1), verb
+
+
+def test_a_template_is_compiled_once_for_all_runs(
+    capsys: Capture, model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from whiflash.chat.format import ChatFormat
+
+    made: list[Path] = []
+    for_model = ChatFormat.for_model
+
+    def counted(folder: Path, *rest: object) -> ChatFormat:
+        made.append(folder)
+        return for_model(folder, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(ChatFormat, "for_model", counted)
+    file = tmp_path / "runs.jsonl"
+    turns = [{"role": "user", "content": "u"}, {"role": "assistant", "content": "yes"}]
+    file.write_text("\n".join(json.dumps({"id": n, "messages": turns}) for n in range(70)))
+    assert imported(capsys, model, str(file))["turns"] == 70
+    assert len(made) == 1
