@@ -161,7 +161,9 @@ class RemoteDrafter:
         link = self.link
         while link.drafted:
             asked = self._rounds.note(link.drafted.popleft(), time.perf_counter())
-            for place, resync in asked.resyncs.items() if asked is not None else ():
+            if asked is None:
+                continue
+            for place, resync in asked.resyncs.items():
                 self._resync(asked.rows[place].sequence_id, resync)
         if not link.is_up or link.epoch != self._epoch:
             self._rounds.lose()

@@ -1,0 +1,163 @@
+"""A policy in another process: asked each step, with a local snapshot for when it is late."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Sequence
+
+from whiflash.core.costs import CostCurve
+from whiflash.core.protocols import Policy
+from whiflash.core.rows import Outcome, Prediction, RouteRow
+from whiflash.core.signals import SignalNeeds
+from whiflash.routing.costs import CostModel
+from whiflash.routing.policies.registry import policy_of
+from whiflash.routing.setting import PolicySetting, check_setting, drafts_all, signal_needs
+from whiflash.rpc.access import Access
+from whiflash.rpc.channels import MAX_FRAME_BYTES
+from whiflash.rpc.convert_routes import outcome_message, read_prediction, row_message
+from whiflash.rpc.identity import identity
+from whiflash.rpc.loop import RpcLoop
+from whiflash.rpc.policy_state import load_policy
+from whiflash.rpc.policy_versions import check_remote, digest_of
+from whiflash.rpc.router_link import RouterLink
+from whiflash.rpc.v1 import router_service_pb2 as pb
+
+logger = logging.getLogger(__name__)
+REMOTE, LATE, DOWN = "remote", "late", "down"
+LEAST_DEADLINE_S, ROUND_SHARE = 0.001, 0.01
+_RATE = 0.05
+MAX_VERSIONED = 8192
+
+
+class RemotePolicy:
+    """Implements Policy. deadline_s None: the larger of 1 ms and 1 % of a round.
+
+    decisions: rows by where their prediction came from: remote, late (the snapshot stood in), down.
+    version: of the snapshot, 0 before the router has sent one.
+    """
+
+    def __init__(
+        self,
+        text: str,
+        loop: RpcLoop,
+        address: str,
+        curve: CostCurve,
+        model_fingerprint: str,
+        deadline_s: float | None = None,
+        access: Access | None = None,
+    ) -> None:
+        check_remote(text)
+        self._costs = CostModel(curve)
+        self._snapshot: Policy = policy_of(text, self._costs)
+        self.name = self._snapshot.name
+        self.needs: SignalNeeds = signal_needs(self._snapshot)
+        self.drafts_all = drafts_all(self._snapshot)
+        self.version = 0
+        self.decisions: Counter[str] = Counter()
+        self._deadline_s = deadline_s
+        self._round_s = 0.0
+        self._last_s = 0.0
+        self._round_id = 0
+        self._chosen_by: OrderedDict[int, int] = OrderedDict()
+        self.link = RouterLink(loop, address, identity(model_fingerprint, ""), text, curve, access)
+
+    def check_setting(self, setting: PolicySetting) -> None:
+        """As the policy itself."""
+        check_setting(self._snapshot, setting)
+
+    @property
+    def deadline_s(self) -> float:
+        if self._deadline_s is not None:
+            return self._deadline_s
+        return max(LEAST_DEADLINE_S, ROUND_SHARE * self._round_s)
+
+    def predict(self, rows: Sequence[RouteRow]) -> list[Prediction]:
+        """The router's answer, or the snapshot's where that is late or down."""
+        self._note_round()
+        self._take_state()
+        answer = self._ask(rows) if self.link.is_up else None
+        if answer is None:
+            self.decisions[LATE if self.link.is_up else DOWN] += len(rows)
+            version, predictions = self.version, self._snapshot.predict(rows)
+        else:
+            self.decisions[REMOTE] += len(rows)
+            version, predictions = answer
+        for row in rows:
+            self._chosen_by[row.sequence_id] = version
+        while len(self._chosen_by) > MAX_VERSIONED:
+            self._chosen_by.popitem(last=False)
+        return predictions
+
+    def _note_round(self) -> None:
+        """Rounds follow each other; a pause between two requests is none."""
+        now_s = time.perf_counter()
+        took_s, self._last_s = now_s - self._last_s, now_s
+        if took_s < 10.0:
+            self._round_s += _RATE * (took_s - self._round_s)
+
+    def _ask(self, rows: Sequence[RouteRow]) -> tuple[int, list[Prediction]] | None:
+        self._round_id += 1
+        end_s = time.perf_counter() + self.deadline_s
+        for frame in _row_frames(self._round_id, rows):
+            self.link.send(frame)
+        found: list[Prediction] = []
+        while (frame := self._next(end_s)) is not None:
+            if frame.round_id == self._round_id:  # else it is of a round that was late
+                found += [read_prediction(message) for message in frame.predictions]
+                if frame.is_last:
+                    return (frame.policy_version, found) if len(found) == len(rows) else None
+        return None
+
+    def _next(self, end_s: float) -> pb.RoutePredictions | None:
+        link = self.link
+        with link.changed:
+            while not link.predictions:
+                left_s = end_s - time.perf_counter()
+                if left_s <= 0 or not link.is_up:
+                    return None
+                link.changed.wait(left_s)
+            return link.predictions.popleft()
+
+    def _take_state(self) -> None:
+        """A version that came meanwhile becomes the snapshot."""
+        state, self.link.state = self.link.state, None
+        if state is None:
+            return
+        version, data, digest = state
+        if digest_of(data) != digest:
+            logger.error("version %d of the policy arrived damaged; the old one stays", version)
+            return
+        self._snapshot, self.version = load_policy(data, self._costs), version
+
+    def observe(self, outcomes: Sequence[Outcome]) -> None:
+        """Sent to the learner. The snapshot learns nothing: it is a version."""
+        frame = pb.RouteOutcomes()
+        for outcome in outcomes:
+            version = self._chosen_by.get(outcome.row.sequence_id, self.version)
+            frame.outcomes.append(outcome_message(outcome, version, propensity=1.0))
+            if frame.ByteSize() > MAX_FRAME_BYTES // 2:
+                self.link.send(pb.RouteRequest(outcomes=frame))
+                frame = pb.RouteOutcomes()
+        if frame.outcomes:
+            self.link.send(pb.RouteRequest(outcomes=frame))
+
+    def shut(self) -> None:
+        """Ends the stream. Idempotent."""
+        self.link.close()
+
+
+def _row_frames(round_id: int, rows: Sequence[RouteRow]) -> list[pb.RouteRequest]:
+    """Frames of at most MAX_FRAME_BYTES; one row at least in each."""
+    parts = [pb.RouteRows(round_id=round_id)]
+    size = 0
+    for row in rows:
+        message = row_message(row)
+        size += message.ByteSize() + 8
+        if size > MAX_FRAME_BYTES and parts[-1].rows:
+            parts.append(pb.RouteRows(round_id=round_id))
+            size = message.ByteSize() + 8
+        parts[-1].rows.append(message)
+    parts[-1].is_last = True
+    return [pb.RouteRequest(rows=part) for part in parts]
