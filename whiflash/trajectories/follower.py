@@ -31,6 +31,10 @@ class Sink(Protocol):
     def clear(self) -> None:
         """Forgets everything: it is built anew."""
 
+    def complete(self) -> None:
+        """All that the log holds was added since `clear`, or since the beginning: what the sink
+        knows from elsewhere the log has lost."""
+
     def suspend(self) -> None:
         """Must not be used until `resume`: it may hold what was deleted. Idempotent."""
 
@@ -135,6 +139,8 @@ class Follower:
             return False
         # From the start to the end, every deletion that still matters was met.
         self._applied_epoch = max(self._applied_epoch, del_epoch)
+        if self._is_from_start:
+            self._sink.complete()
         self._is_from_start = False
         self.is_ready = True
         self._sink.resume()

@@ -24,7 +24,8 @@ class Tailer:
     A log that fails is asked again later, a record that cannot be indexed is left out; both are
     counted in `num_failures`. Drafts get older or fewer, nothing else happens. A sink is suspended
     where a deletion may have been missed (see Follower): also when a shared log has not been
-    reached for `max_unconfirmed_s`.
+    reached for `max_unconfirmed_s`. `after_record` and `after_pass` are called on the thread, the
+    latter at least once in WAIT_S unless a log has much to tell.
     """
 
     def __init__(
@@ -32,9 +33,11 @@ class Tailer:
         log: TrajectoryLog,
         after_record: Callable[[], None],
         max_unconfirmed_s: float = DEFAULT_MAX_UNCONFIRMED_S,
+        after_pass: Callable[[], None] = lambda: None,
     ) -> None:
         self._log = log
         self._after_record = after_record
+        self._after_pass = after_pass
         self._max_unconfirmed_s = max_unconfirmed_s
         self._changed = threading.Condition()
         self._followed: dict[str, Follower] = {}
@@ -114,6 +117,7 @@ class Tailer:
                 followers = list(self._followed.values())
             num_complete = sum(self._catch_up(follower) for follower in followers)
             was_complete = num_complete == len(followers)
+            self._tidy()
             if was_complete:
                 with self._changed:
                     self._passes_done = number
@@ -121,6 +125,12 @@ class Tailer:
             if not (was_complete and self._wait()):
                 with self._changed:
                     self._changed.wait_for(lambda: self._is_stopping, RETRY_S)
+
+    def _tidy(self) -> None:
+        try:
+            self._after_pass()
+        except Exception as error:  # noqa: BLE001 - as below
+            self._note_failure("old trajectories could not be tidied away", error)
 
     def _wait(self) -> bool:
         """For news; False if the log failed."""

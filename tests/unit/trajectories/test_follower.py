@@ -20,6 +20,7 @@ class ListSink:
         self.records: list[TrajectoryRecord] = []
         self.is_open = True
         self.num_clears = 0
+        self.num_completed = 0
 
     def add(self, record: TrajectoryRecord) -> None:
         self.records.append(record)
@@ -30,6 +31,9 @@ class ListSink:
     def clear(self) -> None:
         self.records.clear()
         self.num_clears += 1
+
+    def complete(self) -> None:
+        self.num_completed += 1
 
     def suspend(self) -> None:
         self.is_open = False

@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from whiflash.core.params import ALONE
 from whiflash.drafters.retrieval.odds import LearnedOdds
-from whiflash.trajectories.index import Automaton, LiveIndex, LookupBatch, layout
+from whiflash.trajectories.index import Automaton, LookupBatch, NamespaceIndex, layout
 from whiflash.trajectories.index.automaton import no_matches
 from whiflash.trajectories.index.lookup import Odds
 
@@ -69,12 +69,12 @@ class PredictionIndex:
 
 
 class OpenRequest:
-    """All of one sequence: context, prediction, its place in the namespace's live index (None: it
-    drafts alone), and the odds to draft by."""
+    """All of one sequence: context, prediction, its place in the index of the namespace's earlier
+    runs (None: it drafts alone), and the odds to draft by."""
 
     def __init__(
         self,
-        live: LiveIndex | None,
+        live: NamespaceIndex | None,
         odds: LearnedOdds,
         prompt_ids: Ids,
         prediction_ids: Ids,

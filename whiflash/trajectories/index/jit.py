@@ -18,8 +18,17 @@ Array = Any
 Int = Any
 Float = Any
 
-_KERNEL_FILES = ("edges.py", "fringe.py", "jit.py", "kernels.py", "layout.py", "search.py")
-_SOURCES = [Path(__file__).with_name(name) for name in _KERNEL_FILES]
+_KERNEL_FILES = (
+    "edges.py",
+    "fringe.py",
+    "jit.py",
+    "kernels.py",
+    "layout.py",
+    "search.py",
+    "sealed_search.py",
+    "../sealed/text.py",
+)
+_SOURCES = [Path(__file__).parent / name for name in _KERNEL_FILES]
 SOURCES_DIGEST = hashlib.sha256(b"".join(file.read_bytes() for file in _SOURCES)).hexdigest()[:12]
 
 

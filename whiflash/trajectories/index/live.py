@@ -6,21 +6,19 @@ import hashlib
 import threading
 import time
 from collections import Counter
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from heapq import heappop, heappush
-
-import numpy as np
-import numpy.typing as npt
 
 from whiflash.core.errors import ConfigError
 from whiflash.trajectories.deletion import Deletion
 from whiflash.trajectories.index import layout
 from whiflash.trajectories.index.automaton import Automaton, Ids, no_matches
 from whiflash.trajectories.index.lookup import LookupBatch, Odds
+from whiflash.trajectories.index.part import MIN_PART_TOKENS, Part, RunSpan, digests
 from whiflash.trajectories.record import TrajectoryRecord, require_namespace
+from whiflash.trajectories.sealed.ledger import Run
 
 MAX_PART_TOKENS = 262_144
-MIN_PART_TOKENS = 256
 BITE_TOKENS = 256
 MAX_REPEATS = 8  # identical runs beyond this many teach nothing (facts: retrieval, 3.3)
 LOCK_WAIT_S = 0.002  # rather no drafts from here in one step than a late step
@@ -30,26 +28,8 @@ MIN_PARTS = 4  # so that eviction takes a quarter at most
 MIN_BYTES = MIN_PARTS * MIN_PART_TOKENS * PEAK_BYTES_PER_TOKEN
 
 
-@dataclass(frozen=True, slots=True)
-class RunSpan:
-    """Where one record lies in its part: positions [start, end) of the text."""
-
-    run_id: str
-    subject: str
-    digest: bytes
-    start: int
-    end: int
-
-
-@dataclass(slots=True)
-class _Part:
-    automaton: Automaton
-    matches: npt.NDArray[np.int64]  # int64 [readers, NUM_MATCH_COLUMNS]
-    spans: list[RunSpan] = field(default_factory=list)
-
-    @property
-    def num_bytes(self) -> int:
-        return self.automaton.num_bytes + self.matches.nbytes
+def _lost(_: list[Run]) -> None:
+    """Where there is no older tier to go to."""
 
 
 class LiveIndex:
@@ -57,17 +37,21 @@ class LiveIndex:
 
     Adding holds the lock for at most BITE_TOKENS tokens at a time (under 0.1 ms); tables grow
     outside it. A lookup that cannot have the lock in time finds nothing and is counted.
+    on_evicted: gets the runs that were given up, oldest first.
     """
 
-    def __init__(self, namespace: str, max_bytes: int) -> None:
+    def __init__(
+        self, namespace: str, max_bytes: int, on_evicted: Callable[[list[Run]], None] = _lost
+    ) -> None:
         require_namespace(namespace)
         if max_bytes < MIN_BYTES:
             raise ConfigError(f"a live index needs at least {MIN_BYTES} bytes, got {max_bytes}")
         self.namespace = namespace
         self._max_bytes = max_bytes
+        self._on_evicted = on_evicted
         self._part_tokens = min(MAX_PART_TOKENS, max_bytes // (MIN_PARTS * PEAK_BYTES_PER_TOKEN))
         self._lock = threading.Lock()
-        self._parts: list[_Part] = []
+        self._parts: list[Part] = []
         self._copies: Counter[bytes] = Counter()
         self._num_readers = 0
         self._free_readers: list[int] = []
@@ -103,13 +87,11 @@ class LiveIndex:
             self._append(part.automaton, tokens[begin : begin + BITE_TOKENS])
         with self._lock:
             part.automaton.end_run()
-        part.spans.append(
-            RunSpan(record.run_id, record.subject, digest, start, start + len(tokens))
-        )
+        part.note(record, digest, start)
         self._copies[digest] += 1
         self._keep_within_budget()
 
-    def _part_with_room(self, num_tokens: int) -> _Part:
+    def _part_with_room(self, num_tokens: int) -> Part:
         if self._parts:
             newest = self._parts[-1]
             if len(newest.automaton) + num_tokens <= self._part_tokens:
@@ -117,9 +99,9 @@ class LiveIndex:
             tables = newest.automaton.trimmed()
             with self._lock:
                 newest.automaton.take_room(tables)
-        automaton = Automaton(MIN_PART_TOKENS)
+        part = Part.empty(0)
         with self._lock:
-            part = _Part(automaton, no_matches(self._reader_rows))
+            part.matches = no_matches(self._reader_rows)
             self._parts.append(part)
         return part
 
@@ -145,39 +127,43 @@ class LiveIndex:
             if not self._parts:
                 return False
             part = self._parts.pop(0)
-        self._copies.subtract(span.digest for span in part.spans)
-        self._copies = +self._copies
+        self._forget_copies(part.spans)
         self.num_evicted += len(part.spans)
+        self._on_evicted(part.runs())
         return True
+
+    def _forget_copies(self, spans: list[RunSpan]) -> None:
+        self._copies.subtract(digests(spans))
+        self._copies = +self._copies
 
     def delete(self, deletion: Deletion) -> None:
         """Forgets the covered runs. The parts that held them are gone at once; what else was in
         them comes back when it is indexed again. Writer's thread only."""
+        self._remove(lambda span: deletion.covers_source(span.run_id, span.subject))
+
+    def expire(self, time_ms: int) -> int:
+        """Forgets the runs that ended before that time; how many. Writer's thread only."""
+        return self._remove(lambda span: span.time_ms < time_ms)
+
+    def _remove(self, is_unwanted: Callable[[RunSpan], bool]) -> int:
+        num_gone = 0
         for part in list(self._parts):
-            kept = [s for s in part.spans if not deletion.covers_source(s.run_id, s.subject)]
-            if len(kept) == len(part.spans):
+            unwanted = list(filter(is_unwanted, part.spans))
+            if not unwanted:
                 continue
             with self._lock:
                 place = self._parts.index(part)
                 self._parts.remove(part)
-            self._copies.subtract(span.digest for span in part.spans)
-            self._copies.update(span.digest for span in kept)
-            self._copies = +self._copies
-            if kept:
-                self._insert_rebuilt(part, kept, place)
+            self._forget_copies(unwanted)
+            num_gone += len(unwanted)
+            if len(unwanted) < len(part.spans):
+                self._insert(part.without(is_unwanted), place)
+        return num_gone
 
-    def _insert_rebuilt(self, part: _Part, kept: list[RunSpan], place: int) -> None:
-        rebuilt = _Part(Automaton(MIN_PART_TOKENS), no_matches(0))
-        for span in kept:
-            start = len(rebuilt.automaton)
-            # Position 0 of the text stays free (Automaton).
-            rebuilt.automaton.extend(part.automaton.text[span.start + 1 : span.end + 1])
-            rebuilt.automaton.end_run()
-            end = len(rebuilt.automaton)
-            rebuilt.spans.append(RunSpan(span.run_id, span.subject, span.digest, start, end))
+    def _insert(self, part: Part, place: int) -> None:
         with self._lock:
-            rebuilt.matches = no_matches(self._reader_rows)
-            self._parts.insert(place, rebuilt)
+            part.matches = no_matches(self._reader_rows)
+            self._parts.insert(place, part)
 
     def clear(self) -> None:
         """Forgets everything. Writer's thread only."""
@@ -247,12 +233,9 @@ class LiveIndex:
         with self._lock:
             copies: Counter[bytes] = Counter()
             for part in self._parts:
-                part.automaton.check_integrity()
-                assert part.matches.shape[0] == self._reader_rows, "a reader without a match row"
-                ends = [0, *(span.end for span in part.spans)]
-                assert [span.start for span in part.spans] == ends[:-1], "runs must adjoin"
-                assert ends[-1] == len(part.automaton) <= self._part_tokens, ends[-1]
-                copies.update(span.digest for span in part.spans)
+                part.check_integrity(self._reader_rows)
+                assert len(part.automaton) <= self._part_tokens, len(part.automaton)
+                copies.update(digests(part.spans))
             assert copies == +self._copies, "repeats are miscounted"
             assert len(self._free_readers) + self._num_readers == self._reader_rows
             assert len(self._parts) <= 1 or self.num_bytes <= self._max_bytes, self.num_bytes
