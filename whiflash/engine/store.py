@@ -10,25 +10,31 @@ from whiflash.config import EngineConfig
 from whiflash.core.protocols import Tokenizer
 from whiflash.trajectories import scope_keys
 from whiflash.trajectories.file_log import default_folder
-from whiflash.trajectories.index import TrajectoryIndexes
+from whiflash.trajectories.index import Sealing, TrajectoryIndexes
 from whiflash.trajectories.log import LogLimits, TrajectoryLog
 from whiflash.trajectories.open import MEMORY, open_log
 from whiflash.trajectories.redaction import RedactedLog, Redactor
 from whiflash.trajectories.scope import Owner, ScopeKey, Scopes
+from whiflash.trajectories.sealed.folder import SealedFolder
 
 FILE = "file"
 CLOSE_S = 5.0
 """What is pending at the end gets this long."""
+LIVE_NAMESPACE_BYTES = 160 * 2**20
+"""About two million tokens of one namespace in the live tier; older ones are sealed."""
+SEALED_PER_LOG_BYTE = 4.0
+"""A token takes 7.2 bytes sealed and 1.8 in the log: all that the log may hold can be sealed."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class OpenedLog:
     """A log as it was opened, before anything of the model is known, with the secrets of its
-    namespaces. `place` is its folder, None if it has none."""
+    namespaces. `place` is its folder, None if it has none; `limits` hold for its indexes too."""
 
     log: TrajectoryLog
     keys: tuple[ScopeKey, ...]
     place: Path | None = None
+    limits: LogLimits = dataclasses.field(default_factory=LogLimits)
 
     def close(self) -> None:
         self.log.close(CLOSE_S)
@@ -50,7 +56,18 @@ def open_store(config: EngineConfig) -> OpenedLog:
     log = open_log(
         place or config.store, None, limits, assume_noeviction=config.assume_noeviction
     )  # fmt: skip
-    return OpenedLog(log, keys, place)
+    return OpenedLog(log, keys, place, limits)
+
+
+def _sealed_folder(opened: OpenedLog) -> SealedFolder:
+    """With the log where that is in files, in the user's data folder where others write it too,
+    else in a temporary folder. Raises ConfigError."""
+    if opened.place is not None:
+        return SealedFolder.beside_log(opened.place)
+    status = opened.log.status()
+    if status.kind == MEMORY:
+        return SealedFolder.temporary()
+    return SealedFolder.of_shared_log(default_folder().parent, status.where)
 
 
 def store_folder(store: str) -> Path | None:
@@ -69,7 +86,19 @@ class EngineStore:
         self.log = RedactedLog(opened.log, Redactor(tokenizer))
         self.scopes = Scopes(opened.keys, tokenizer.fingerprint)
         self.tokenizer_fingerprint = tokenizer.fingerprint
-        self.indexes = TrajectoryIndexes(self.log, index_bytes)
+        self._sealed_folder = _sealed_folder(opened)
+        limits = opened.limits
+        self.indexes = TrajectoryIndexes(
+            self.log,
+            index_bytes,
+            min(index_bytes, LIVE_NAMESPACE_BYTES),
+            max_age_s=limits.max_age_s,
+            sealing=Sealing(
+                self._sealed_folder,
+                int(SEALED_PER_LOG_BYTE * limits.max_bytes),
+                int(SEALED_PER_LOG_BYTE * limits.max_namespace_bytes),
+            ),
+        )
 
     @property
     def is_durable(self) -> bool:
@@ -88,10 +117,13 @@ class EngineStore:
             "ready_shared": self.indexes.ready_shared,
             "num_masked": self.log.num_masked,
             "index_bytes": self.indexes.num_bytes,
+            "sealed_bytes": self.indexes.num_sealed_bytes,
+            "sealed_tokens": self.indexes.num_sealed_tokens,
             "key_id": self.scopes.key_id,
         }
 
     def close(self) -> None:
         """After the last append. Idempotent."""
         self.indexes.close()
+        self._sealed_folder.close()
         self.log.close(CLOSE_S)

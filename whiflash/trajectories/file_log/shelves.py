@@ -78,6 +78,7 @@ class Shelves:
                     pass
             else:
                 shelf.erase(tombstone)
+            _erase_sealed(self._folder / folder_name(deletion.namespace), tombstone)
             return tombstone
 
     def sync(self) -> None:
@@ -110,3 +111,11 @@ class Shelves:
         with self._lock:
             for shelf in self._shelves.values():
                 shelf.check_integrity()
+
+
+def _erase_sealed(folder: Path, tombstone: Deletion) -> None:
+    """Also where no server is there to do it."""
+    if any(folder.glob("*.sealed*")):
+        from whiflash.trajectories.sealed.file import erase_covered
+
+        erase_covered(folder, tombstone)
