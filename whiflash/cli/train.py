@@ -6,6 +6,7 @@ import typer
 
 from whiflash.cli.train_data import data
 from whiflash.cli.train_drafters import dflash, eagle3
+from whiflash.cli.train_features import features
 from whiflash.cli.train_router import router
 
 app = typer.Typer(
@@ -14,6 +15,7 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 app.command()(data)
+app.command()(features)
 app.command()(eagle3)
 app.command()(dflash)
 app.command()(router)

@@ -24,9 +24,6 @@ Steps = Annotated[int, typer.Option("--steps", min=1, help="steps in all, over a
 BatchTokens = Annotated[int, typer.Option("--batch-tokens", min=1, help="answer tokens a step")]
 Rate = Annotated[float, typer.Option("--rate", min=0, help="peak of the learning rate")]
 Texts = Annotated[int | None, typer.Option("--texts", min=1, help="only the first texts [all]")]
-Boundaries = Annotated[
-    str | None, typer.Option("--boundaries", help="where to tap, like 2+15+27 [2, n/2, n-3]")
-]
 Vocab = Annotated[int, typer.Option("--vocab-size", min=1, help="most frequent ids")]
 Products = Annotated[str, typer.Option("--products", help="dtype of products: bfloat16, float32")]
 Quick = Annotated[bool, typer.Option("--quick", help="a short run on few texts, to see it work")]
@@ -45,7 +42,7 @@ def eagle3(
     vocab_size: Vocab = 8192,
     unroll: Annotated[int, typer.Option("--unroll", min=3, help="steps of its own features")] = 4,
     depth: Annotated[int, typer.Option("--depth", min=1, help="chain that is measured")] = 6,
-    boundaries: Boundaries = None,
+    boundaries: train_options.Boundaries = None,
     products: Products = "bfloat16",
     quick: Quick = False,
     seed: train_options.Seed = 0,
@@ -75,7 +72,7 @@ def dflash(
     layers: Annotated[int, typer.Option("--layers", min=1, help="of the drafter")] = 2,
     block: Annotated[int, typer.Option("--block", min=2, help="slots, the root's included")] = 8,
     mask_id: Annotated[int | None, typer.Option("--mask-id", min=0, help="an unused id")] = None,
-    boundaries: Boundaries = None,
+    boundaries: train_options.Boundaries = None,
     products: Products = "bfloat16",
     quick: Quick = False,
     seed: train_options.Seed = 0,
@@ -133,12 +130,15 @@ def _steps(
 
 
 def _train(job: _Job, method: MethodSettings, steps: StepSettings) -> None:
+    from whiflash.cli.train_features import make_features
     from whiflash.training.files import only_user
 
     if job.is_quick:
         _quick_text(job)
     with only_user(job.out):
-        if not _features(job):
+        if not make_features(
+            job.work_dir, job.model, job.dtype, job.device, job.boundaries, job.limit
+        ):
             typer.echo("time is over; run the command again to go on")
             return
         _run_steps(job, method, steps)
@@ -153,26 +153,6 @@ def _quick_text(job: _Job) -> None:
         data(job.work_dir, job.model, _QUICK_PROMPTS, _QUICK_TOKENS, seed=job.seed,
              max_minutes=job.limit.left_s / 120, chat=job.chat, dtype=job.dtype,
              device=job.device)  # fmt: skip
-
-
-def _features(job: _Job) -> bool:
-    """Makes the features that are missing; False if time was over before. The target is loaded
-    only if there is something to do."""
-    from whiflash.target.load import load_target
-    from whiflash.training.data.generations import generations_target
-    from whiflash.training.features.extract import extract, pending_shards
-    from whiflash.training.features.facts import require_target
-    from whiflash.training.progress import StageBar
-
-    target = generations_target(job.work_dir)
-    pending = len(pending_shards(job.work_dir))
-    if not pending:
-        return True
-    loaded = load_target(job.model or "smollm2-135m", dtype=job.dtype or "auto", device=job.device)
-    require_target(loaded.target.info.fingerprint, target, job.work_dir)
-    with StageBar("features", pending) as bar:
-        return extract(loaded, job.boundaries, job.work_dir, job.limit,
-                       lambda tokens: bar.step(f"{tokens} tokens"))  # fmt: skip
 
 
 def _run_steps(job: _Job, method: MethodSettings, steps: StepSettings) -> None:

@@ -16,3 +16,6 @@ MaxMinutes = Annotated[
 ]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="same seed, same result")]
 Chat = Annotated[bool, typer.Option("--chat/--no-chat", help="write prompts in a chat template")]
+Boundaries = Annotated[
+    str | None, typer.Option("--boundaries", help="where to tap, like 2+15+27 [2, n/2, n-3]")
+]

@@ -111,6 +111,9 @@ def _survey(
             settings, chosen, lambda number: training_prompt(number, data_seed).seed, limit,
             bar.step,
         )  # fmt: skip
+    if survey.num_differing:
+        typer.echo(f"{survey.num_differing} texts did not come out again and are left out: this "
+                   "target is not bitwise")  # fmt: skip
     return survey, is_complete
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from whiflash import __version__
 from whiflash.core.protocols import Drafter, TapDrafter
 from whiflash.core.rows import NONE
+from whiflash.models.shipped import shipped_drafters
 from whiflash.models.sources import cache_folder
 
 if TYPE_CHECKING:
@@ -26,6 +27,9 @@ def describe(parts: EngineParts) -> dict[str, Any]:
         "verify_curve_ms": {str(n): round(ms, 3) for n, ms in parts.target.verify_curve.points},
         "arms": [NONE, *parts.drafters],
         "drafters": {name: _drafter(drafter) for name, drafter in parts.drafters.items()},
+        "shipped_drafters": [
+            shipped.record() for shipped in shipped_drafters(parts.target.info.fingerprint)
+        ],
         "policy": config.policy,
         "store": parts.store.describe(),
         "limits": dataclasses.asdict(parts.limits),

@@ -1,0 +1,72 @@
+"""Shipped drafters: found by the target's fingerprint, and part of the wheel."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from whiflash.core.errors import ModelError
+from whiflash.models.shipped import checkpoints_folder, shipped_drafters
+
+ROOT = Path(__file__).parents[3]
+
+
+def _write(root: Path, target: str, arm: str, fingerprint: str) -> Path:
+    folder = root / target / arm
+    folder.mkdir(parents=True)
+    table = {
+        "arm": arm,
+        "target": {"fingerprint": fingerprint},
+        "acceptance": {"all": {"accepted_length": 2.5}},
+    }
+    (folder / "training.json").write_text(json.dumps(table))
+    (folder / "model.safetensors").write_bytes(b"weights")
+    return folder
+
+
+def test_a_target_finds_its_own(tmp_path: Path) -> None:
+    eagle3 = _write(tmp_path, "one", "eagle3", "aa")
+    dflash = _write(tmp_path, "one", "dflash", "aa")
+    _write(tmp_path, "two", "eagle3", "bb")
+    found = shipped_drafters("aa", tmp_path)
+    assert [(s.arm, s.folder) for s in found] == [("dflash", dflash), ("eagle3", eagle3)]
+    assert found[0].record() == {"arm": "dflash", "folder": str(dflash), "accepted_length": 2.5}
+    assert shipped_drafters("cc", tmp_path) == ()
+
+
+def test_what_is_shipped_is_small_and_readable() -> None:
+    for path in checkpoints_folder().glob("*/*/model.safetensors"):
+        assert path.stat().st_size <= 24 * 2**20
+        table = json.loads((path.parent / "training.json").read_text())
+        assert path.parent in {s.folder for s in shipped_drafters(table["target"]["fingerprint"])}
+
+
+def test_a_damaged_folder_is_named(tmp_path: Path) -> None:
+    folder = _write(tmp_path, "one", "eagle3", "aa")
+    (folder / "training.json").write_text("{")
+    with pytest.raises(ModelError, match="is damaged"):
+        shipped_drafters("aa", tmp_path)
+
+
+def test_the_wheel_holds_them(tmp_path: Path) -> None:
+    """Built from this pyproject with a checkpoint in place."""
+    source = tmp_path / "source"
+    (source / "whiflash").mkdir(parents=True)
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source / name)
+    shutil.copy(ROOT / "whiflash" / "__init__.py", source / "whiflash")
+    _write(source / "whiflash" / "checkpoints", "one", "eagle3", "aa")
+    build = f"from setuptools import build_meta; build_meta.build_wheel({str(tmp_path)!r})"
+    subprocess.run(
+        [sys.executable, "-c", build], cwd=source, check=True, capture_output=True, timeout=120
+    )
+    (wheel,) = tmp_path.glob("*.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    assert "whiflash/checkpoints/one/eagle3/training.json" in names
+    assert "whiflash/checkpoints/one/eagle3/model.safetensors" in names

@@ -1,0 +1,43 @@
+"""Drafters that come with WhiFlash, found by the fingerprint of the target they belong to."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from whiflash.core.errors import ModelError
+
+
+@dataclass(frozen=True, slots=True)
+class ShippedDrafter:
+    """arm: eagle3 or dflash; accepted_length: on held-out prompts, greedy chains."""
+
+    arm: str
+    folder: Path
+    accepted_length: float
+
+    def record(self) -> dict[str, Any]:
+        """JSON-able."""
+        return {**asdict(self), "folder": str(self.folder)}
+
+
+def checkpoints_folder() -> Path:
+    """Where they lie in the installed package: a folder per target, in it one per arm."""
+    return Path(str(files("whiflash"))) / "checkpoints"
+
+
+def shipped_drafters(fingerprint: str, root: Path | None = None) -> tuple[ShippedDrafter, ...]:
+    """Those for this target, by arm. Raises ModelError on a damaged folder."""
+    found = []
+    for path in sorted((root or checkpoints_folder()).glob("*/*/training.json")):
+        try:
+            table = json.loads(path.read_text(encoding="utf-8"))
+            if table["target"]["fingerprint"] == fingerprint:
+                length = float(table["acceptance"]["all"]["accepted_length"])
+                found.append(ShippedDrafter(str(table["arm"]), path.parent, length))
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise ModelError(f"{path} is damaged; install WhiFlash again") from error
+    return tuple(found)
