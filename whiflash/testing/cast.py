@@ -3,34 +3,16 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
 
 from whiflash.core.draft import DraftTree
 from whiflash.core.protocols import Drafter, Target
 from whiflash.core.rows import DraftRow
 from whiflash.testing.drafters import OracleDrafter, RandomDrafter, WrongDrafter
 from whiflash.testing.hostile import HostileDrafter
-from whiflash.testing.requests import Planned
 from whiflash.testing.truth import Truth
 
 RETRIEVAL = "retrieval"
 SCRIPTED = ("oracle", "oracle_tree", "half_true", "wrong", "random", "random_chain", "hostile")
-
-
-class LeavingDrafter(RandomDrafter):
-    """Drafts at random; while it does, callers leave."""
-
-    def __init__(self, vocab_size: int, rng: random.Random) -> None:
-        super().__init__(vocab_size, seed=rng.getrandbits(32))
-        self._rng = rng
-        self.planned: list[Planned] = []
-
-    def propose(self, rows: Sequence[DraftRow]) -> list[DraftTree]:
-        trees = super().propose(rows)
-        for plan in self.planned:
-            if plan.cancels_mid_draft and plan.ticket is not None and self._rng.random() < 0.3:
-                plan.ticket.cancel()
-        return trees
 
 
 class HalfTrueDrafter(OracleDrafter):
@@ -51,10 +33,8 @@ class HalfTrueDrafter(OracleDrafter):
         return DraftTree.chain(tokens, source=self.name)
 
 
-def scripted_drafter(
-    name: str, rng: random.Random, target: Target, truth: Truth, planned: list[Planned]
-) -> Drafter:
-    """`name` is one of SCRIPTED; `planned` are the requests that callers may take back."""
+def scripted_drafter(name: str, rng: random.Random, target: Target, truth: Truth) -> Drafter:
+    """`name` is one of SCRIPTED."""
     vocab, seed = target.info.vocab_size, rng.getrandbits(32)
     if name == "oracle":
         return OracleDrafter(truth.continuation, vocab, name=name)
@@ -69,6 +49,4 @@ def scripted_drafter(
     if name == "hostile":
         eos = target.info.eos_ids[0]
         return HostileDrafter(vocab, eos, seed, raises=rng.random() < 0.5, name=name)
-    leaving = LeavingDrafter(vocab, rng)
-    leaving.planned = planned
-    return leaving
+    return RandomDrafter(vocab, seed=seed, name=name)

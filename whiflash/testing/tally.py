@@ -14,7 +14,7 @@ from whiflash.engine.reuse import REASONS
 from whiflash.testing.cast import RETRIEVAL, SCRIPTED
 from whiflash.testing.plain import PlainAnswer
 from whiflash.testing.requests import Planned
-from whiflash.testing.toy_drafters import NEURAL
+from whiflash.testing.toy_drafters import AUTOREGRESSIVE, BLOCK, NEURAL
 
 _ALL_SWITCHES = [
     f"{a}>{b}" for a, b in permutations((NONE, RETRIEVAL, "autoregressive", "block"), 2)
@@ -34,9 +34,9 @@ def _kinds_of_switches(switched: Counter[str]) -> Counter[str]:
 def _paradigm(arm: str) -> str | None:
     if arm in (NONE, RETRIEVAL):
         return arm
-    if arm in NEURAL:
-        return "block" if arm in ("dflash", "ddtree") else "autoregressive"
-    return None
+    if arm in BLOCK:
+        return "block"
+    return "autoregressive" if arm in AUTOREGRESSIVE else None
 
 
 @dataclass(slots=True)

@@ -23,7 +23,9 @@ from whiflash.models.draft.target_parts import TargetParts
 from whiflash.target.target import LocalTarget
 from whiflash.testing.toy import CONTEXT_LIMIT, UNK_ID, VOCAB_SIZE, toy_config
 
-NEURAL = ("eagle3_chain", "eagle2", "talon", "dflash", "ddtree")
+AUTOREGRESSIVE = ("eagle3_chain", "eagle2", "talon")
+BLOCK = ("dflash", "ddtree")
+NEURAL = (*AUTOREGRESSIVE, *BLOCK)
 _DRAFT_IDS = 40
 _BLOCK = 6
 _TREE_NODES = 12

@@ -22,11 +22,12 @@ from whiflash.testing.constrained import (
 )
 from whiflash.testing.exactness import require_same_text, run_planned
 from whiflash.testing.fragile import make_fragile
+from whiflash.testing.leaving import let_leave
 from whiflash.testing.policies import RandomPolicy
 from whiflash.testing.pressure import crowd, next_turns, scarce_memory
 from whiflash.testing.requests import Planned, RandomRequests
 from whiflash.testing.tally import Tally
-from whiflash.testing.toy_drafters import NEURAL, ToyDrafters
+from whiflash.testing.toy_drafters import BLOCK, NEURAL, ToyDrafters
 from whiflash.testing.truth import Truth
 from whiflash.trajectories.index import TrajectoryIndexes
 from whiflash.trajectories.memory_log import MemoryLog
@@ -103,7 +104,8 @@ def _drafters(
     """Retrieval, up to two neural ones, some of which fail now and then, and scripted ones."""
     drafters: dict[str, Drafter] = {RETRIEVAL: RetrievalDrafter(indexes)}
     num_neural = rng.choice([0, 1, 2, 2])
-    for name in rng.sample(NEURAL, num_neural):
+    pool = NEURAL if rng.random() < 0.7 else BLOCK  # switches between the two are rare without it
+    for name in rng.sample(pool, num_neural):
         neural = drafters[name] = toys.make(name)
         if rng.random() < 0.2:
             make_fragile(neural, random.Random(rng.getrandbits(32)))
@@ -111,7 +113,10 @@ def _drafters(
     if rng.random() < 0.4:
         scripted[-1] = "half_true"  # deep rejections are rare without it
     for name in scripted:
-        drafters[name] = scripted_drafter(name, rng, target, truth, planned)
+        drafters[name] = scripted_drafter(name, rng, target, truth)
+    if rng.random() < 0.3:
+        for drafter in drafters.values():
+            let_leave(drafter, planned, random.Random(rng.getrandbits(32)))
     return drafters
 
 
