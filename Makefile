@@ -6,7 +6,7 @@ SUITE ?= core
 MINUTES ?= 60
 BIN := .venv/bin
 STAMP := .venv/.made-by-make
-LINTED := whiflash tests protos
+LINTED := whiflash services tests protos deploy
 
 .PHONY: help venv demo test test-gpu check fix bench soak
 

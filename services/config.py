@@ -75,7 +75,7 @@ class ClusterSettings(BaseModel):
                 f"cluster.verifier.max_replicas {verifier.max_replicas} is below min_replicas "
                 f"{verifier.min_replicas}; raise the first or lower the second"
             )
-        if engine.device.startswith("cuda") is not verifier.gpus > 0:
+        if engine.device.startswith("cuda") != (verifier.gpus > 0):
             raise ValueError(
                 f"device {engine.device} and cluster.verifier.gpus {verifier.gpus:g} exclude each "
                 "other; name a GPU device and a share of a GPU, or neither"

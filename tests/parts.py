@@ -28,7 +28,7 @@ PARTS: dict[str, tuple[str, ...]] = {
         "server",
         "e2e/clients",
     ),
-    "cluster": ("serve", "cluster"),
+    "cluster": ("unit/services", "serve", "cluster"),
 }
 CORE = "core"  # all the rest, so that a new folder is never forgotten
 
