@@ -64,8 +64,7 @@ class DemoScreen:
     def table(self, results: Sequence[PassResult]) -> None:
         """One line per pass; times are decode only."""
         table = Table(title="decode only, against the no-draft twin run in alternation")
-        for title in ("pass", "known", "tokens", "rounds", "AL", "by arm", "decode", "twin",
-                      "ratio"):  # fmt: skip
+        for title in ("pass", "known", "tokens", "rounds", "AL", "decode", "twin", "ratio"):
             table.add_column(title, justify="left" if title == "pass" else "right")
         for result in results:
             table.add_row(
@@ -74,10 +73,6 @@ class DemoScreen:
                 str(result.num_tokens),
                 str(result.num_rounds),
                 f"{result.accepted_length:.2f}",
-                ", ".join(
-                    f"{arm} {usage.accepted_length:.2f} x{usage.rounds}"
-                    for arm, usage in sorted(result.arms.items())
-                ),
                 f"{result.decode_ms / 1e3:.2f} s",
                 "-" if result.ratio is None else f"{result.twin_decode_ms / 1e3:.2f} s",
                 "-" if result.ratio is None else f"{result.ratio:.2f}x",
