@@ -1,12 +1,13 @@
 """goodput: what each arm's nodes are worth here and now, learned online.
 
 What it does. It predicts the survival of each arm's nodes and leaves arm and budget to the joint
-choice. A prediction is the draft's own survival (or, for an arm that has not drafted yet, a prior
-that just pays its cost) times a learned factor: accepted over expected tokens, kept per namespace
-and arm by match-length bucket, entropy bucket and node rank. Counts decay with each observation
-and fade with time, so no verdict stands for good. No table is shared between namespaces; all
-start from the same prior. Rounds that ended a turn are left out: their accepted run is cut short.
-An arm that was passed over for long is tried on a few nodes, within a bounded share of time.
+choice. A prediction is the draft's own survival as far as it can be trusted (`routing.trust`; for
+an arm that has not drafted yet, a prior that just pays its cost) times a learned factor: accepted
+over expected tokens, kept per namespace and arm by match-length bucket, entropy bucket and node
+rank. Counts decay with each observation and fade with time, so no verdict stands for good. No table
+is shared between namespaces; all start from the same prior. Rounds that ended a turn are left out:
+their accepted run is cut short. An arm that was passed over for long is tried on a few nodes,
+within a bounded share of time.
 
 When it is neutral. Where nothing is drafted it answers nothing and costs nothing; where drafts do
 not pay, factors sink until the joint choice takes `none`, the row rests between looks, and only
@@ -48,6 +49,7 @@ from whiflash.routing.factor_table import (
 from whiflash.routing.offers import load_of
 from whiflash.routing.prior import PriorSurvival
 from whiflash.routing.survival import ranked
+from whiflash.routing.trust import trusted
 
 
 class _Pair(NamedTuple):
@@ -115,12 +117,15 @@ class GoodputPolicy:
         return np.minimum.accumulate(odds, axis=1, out=odds)
 
     def _claimed(self, pairs: Sequence[_Pair]) -> Floats:
-        """float64 [N, K]: survival by rank before learning, the draft's own where at hand."""
+        """float64 [N, K]: survival by rank before learning, as far as the draft's own can be
+        trusted where one is at hand."""
         trees = [pair.row.drafts.get(pair.cell.arm, _EMPTY) for pair in pairs]
         odds = ranked(trees)
         width = max((pair.num_nodes for pair in pairs), default=0)
         if odds.shape[1] < width:
             odds = np.pad(odds, ((0, 0), (0, width - odds.shape[1])))
+        at_hand = [i for i, pair in enumerate(pairs) if pair.cell.arm in pair.row.drafts]
+        odds[at_hand] = trusted([pairs[i].row for i in at_hand], odds[at_hand])
         for index, pair in enumerate(pairs):
             if pair.cell.arm not in pair.row.drafts:
                 prior = self._prior.of(pair.cell.arm, pair.num_nodes)
