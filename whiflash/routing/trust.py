@@ -18,7 +18,7 @@ from whiflash.routing.factor_table import Floats, bucket_of
 _FIRST = np.array(
     [  # entropy to 0.1, 0.5, 1.5, 3 nats and above
         [1.00, 0.60, 0.60, 0.40, 0.15],  # nothing matched: a prediction's or a prompt's beginning
-        [1.10, 0.55, 0.59, 0.37, 0.12],  # one token
+        [1.10, 0.58, 0.58, 0.37, 0.12],  # one token
         [1.23, 1.00, 0.73, 0.60, 0.23],  # 2 to 3
         [1.30, 1.19, 0.97, 0.95, 0.59],  # 4 to 7
         [1.19, 1.16, 0.88, 0.74, 0.74],  # 8 to 15
