@@ -20,6 +20,7 @@ from whiflash.engine.counters import Counters
 from whiflash.engine.drafting import Drafting, DraftLimits, RowDraft
 from whiflash.engine.feedback import FeedbackBook
 from whiflash.engine.intake import Intake
+from whiflash.engine.outlook import Outlook
 from whiflash.engine.prefill import PrefillChunk, commit_chunks, plan_chunks
 from whiflash.engine.publish import Publisher
 from whiflash.engine.sequence import Sequence, State
@@ -61,7 +62,6 @@ class EngineCore:
         self.arms = Arms(drafters, limits.draft_bytes)
         self._router = router
         self._publisher = publisher
-        self._needs = router.needs | publisher.needs
         self._limits = limits
         info = target.info
         self.counters = Counters()
@@ -75,9 +75,9 @@ class EngineCore:
         )
         catch_ups = CatchUps(self.arms.tap_drafters, self.arms.memory, limits.draft_window)
         self.drafting = Drafting(self.arms, router, catch_ups, depth_limit, info.vocab_size)
+        self.outlook = Outlook(self.arms, router, router.needs | publisher.needs)
         self.feedback = FeedbackBook()
         self.running: list[Sequence] = []
-        self._look_ms = 0.0
 
     def submit(self, ticket: Ticket) -> list[Sequence]:
         """Queues one sequence per choice. Raises what the request does wrong, or QueueFullError."""
@@ -155,30 +155,9 @@ class EngineCore:
         """Commits and emits what each verdict says; tokens emitted per verdict."""
         drafts = {row.sequence.id: row for row in rows}
         emitted = [self._apply_one(drafts.get(v.sequence.id), v) for v in verdicts]
-        self._look_ahead(forward, drafts, verdicts)
-        return emitted
-
-    def _look_ahead(
-        self, forward: VerifyForward, drafts: dict[int, RowDraft], verdicts: list[Verdict]
-    ) -> None:
-        """Signals for the rows whose next round is to be looked at; the others have none."""
-        started = time.perf_counter()
-        alive = [
-            v for v in verdicts if not v.sequence.is_finished and self.arms.may_draft(v.sequence)
-        ]
-        looks = {
-            v.sequence.id: _look(drafts.get(v.sequence.id))
-            for v in alive if v.sequence.request.drafter is None
-        }  # fmt: skip
         is_prefilling = any(s.state is State.PREFILL for s in self.running)
-        awake = self._router.awake(looks, is_prefilling=is_prefilling)
-        for sequence in (v.sequence for v in alive):
-            sequence.is_awake = sequence.id in awake or sequence.id not in looks
-        seen = alive if self._needs.lookback else [v for v in alive if v.sequence.is_awake]
-        trees = {number: row.tree for number, row in drafts.items()}
-        for verdict, signals in zip(seen, forward.signals(seen, trees, self._needs), strict=True):
-            verdict.sequence.signals = signals
-        self._look_ms = 1e3 * (time.perf_counter() - started)
+        self.outlook.take(forward, drafts, verdicts, is_prefilling=is_prefilling)
+        return emitted
 
     def _apply_one(self, draft: RowDraft | None, verdict: Verdict) -> int:
         sequence = verdict.sequence
@@ -229,7 +208,7 @@ class EngineCore:
             catch_up=dict(self.drafting.catch_ups.spent),
             was_pinned=any(row.is_pinned and len(row.tree) for row in rows),
             num_looked=sum(row.route is not None for row in rows),
-            look_ms=self.drafting.look_ms + self._look_ms,
+            look_ms=self.drafting.look_ms + self.outlook.spent_ms,
         )
         self._router.observe(outcomes, cost)
         self.counters.note(rows, chunks, cost)
@@ -271,8 +250,3 @@ class EngineCore:
         self.arms.check_integrity()
         if not self.has_work:
             assert len(self.feedback) == 0, "proposals outlived their sequences"
-
-
-def _look(row: RowDraft | None) -> bool | None:
-    """Whether looking for a draft brought one; None where nobody looked."""
-    return None if row is None or row.route is None else len(row.tree) > 0
