@@ -14,12 +14,13 @@ from services import directory
 
 
 class AddressRouter(PowerOfTwoChoicesRequestRouter):
-    """For handles to the verifiers."""
+    """For handles to verifiers, drafters and the router."""
 
     def update_replicas(self, replicas: Sequence[RunningReplica]) -> None:
         """Called by Serve with all replicas that run, on its own thread."""
         super().update_replicas(list(replicas))
         metadata = [replica.replica_metadata for replica in replicas]
         directory.publish(
-            entry[directory.ADDRESS] for entry in metadata if directory.ADDRESS in entry
+            self._deployment_id.name,
+            [entry[directory.ADDRESS] for entry in metadata if directory.ADDRESS in entry],
         )

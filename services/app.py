@@ -14,7 +14,9 @@ from ray.serve.config import (
 )
 
 from services.config import ClusterSettings, VerifierTable
+from services.drafter import DrafterHost, drafter_name
 from services.gateway import Gateway
+from services.router import RouterHost
 from services.verifier import Verifier
 from whiflash.core.errors import ConfigError
 
@@ -44,7 +46,9 @@ def graph(settings: ClusterSettings) -> Application:
     settings.auth()
     settings.access()
     table, gateway = settings.as_table(), settings.cluster.gateway
-    verifiers = Verifier.options(**_verifier_options(settings.cluster.verifier)).bind(table)
+    drafters = {kind: _drafter(settings, kind) for kind in settings.cluster.drafters}
+    options = _verifier_options(settings.cluster.verifier)
+    verifiers = Verifier.options(**options).bind(table, drafters, _router(settings))
     return Gateway.options(
         num_replicas=gateway.replicas,
         ray_actor_options={"num_cpus": gateway.cpus},
@@ -70,13 +74,38 @@ def _verifier_options(table: VerifierTable) -> dict[str, Any]:
         "max_ongoing_requests": VERIFIER_CALLS,
         "graceful_shutdown_timeout_s": table.drain_s + STOP_MARGIN_S,
         "health_check_period_s": 2.0,
-        "request_router_config": RequestRouterConfig(
-            request_router_class="services.address_router:AddressRouter"
-        ),
+        "request_router_config": _tells_addresses(),
     }
     if table.max_replicas == table.min_replicas:
         return {**options, "num_replicas": table.min_replicas}
     return {**options, "autoscaling_config": _scaling(table)}
+
+
+def _tells_addresses() -> RequestRouterConfig:
+    return RequestRouterConfig(request_router_class="services.address_router:AddressRouter")
+
+
+def _drafter(settings: ClusterSettings, kind: str) -> Application:
+    table = settings.cluster.drafters[kind]
+    return DrafterHost.options(
+        name=drafter_name(kind),
+        num_replicas=table.replicas,
+        ray_actor_options={"num_cpus": table.cpus, "num_gpus": table.gpus},
+        max_ongoing_requests=VERIFIER_CALLS,
+        request_router_config=_tells_addresses(),
+    ).bind(settings.as_table(), kind)
+
+
+def _router(settings: ClusterSettings) -> Application | None:
+    table = settings.cluster.router
+    if table is None:
+        return None
+    return RouterHost.options(
+        num_replicas=1,
+        ray_actor_options={"num_cpus": table.cpus, "num_gpus": table.gpus},
+        max_ongoing_requests=VERIFIER_CALLS,
+        request_router_config=_tells_addresses(),
+    ).bind(settings.as_table())
 
 
 def _scaling(table: VerifierTable) -> AutoscalingConfig:

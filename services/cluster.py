@@ -80,6 +80,7 @@ def _described(application: Any) -> dict[str, Any]:
             for name, entry in application.deployments.items()
         },
         "cluster": plan.get("cluster", {}),
+        "outside": plan.get("outside", {}),
         "arms": plan.get("arms", []),
         "policy": plan.get("policy", ""),
     }

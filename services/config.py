@@ -5,17 +5,22 @@ from __future__ import annotations
 import json
 import tomllib
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from whiflash.config import EngineConfig, ServerConfig, read_environment
+from whiflash.config import Bytes, EngineConfig, ServerConfig, read_environment
 from whiflash.core.errors import ConfigError
+from whiflash.drafters.registry import parse_specs
 from whiflash.rpc.access import Access
+from whiflash.rpc.policy_versions import check_remote
 from whiflash.serving.auth import Authenticator
 from whiflash.serving.keys import environment_key, read_key_file
 
 NODE = "node"
+RETRIEVAL = "retrieval"
+"""Runs beside the verifier's index, always."""
+
 CLUSTER_TABLE, SERVER_TABLE = "cluster", "server"
 
 
@@ -31,6 +36,28 @@ class VerifierTable(BaseModel):
     drain_s: float = Field(30.0, ge=0, description="what turns get before they are moved")
     upscale_s: float = Field(5.0, ge=0, description="how long a need must last before one is added")
     downscale_s: float = Field(120.0, ge=0, description="and how long one must idle before it goes")
+
+
+class DrafterTable(BaseModel):
+    """A drafter in processes of its own. dtype: of its weights; with the target's own (verify it
+    in `whiflash plan`) it drafts as it would in the verifier."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    cpus: float = Field(1.0, ge=0, description="CPUs of a replica, as Ray counts them")
+    gpus: float = Field(0.0, ge=0, description="GPUs of a replica, or a fraction of one")
+    replicas: int = Field(1, ge=1, description="each verifier keeps to one of them")
+    dtype: Literal["float32", "bfloat16", "float64"] = "float32"
+    memory: Bytes = Field(2**30, ge=2**20, description="bytes for the K/V of its sequences")
+
+
+class RouterTable(BaseModel):
+    """The policy and its learner in a process of its own, which learns from all verifiers."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    cpus: float = Field(0.5, ge=0, description="CPUs of the replica, as Ray counts them")
+    gpus: float = Field(0.0, ge=0, description="GPUs of the replica, or a fraction of one")
 
 
 class GatewayTable(BaseModel):
@@ -56,6 +83,8 @@ class ClusterTable(BaseModel):
     trusts_network: bool = False
     verifier: VerifierTable = VerifierTable()
     gateway: GatewayTable = GatewayTable()
+    drafters: dict[str, DrafterTable] = {}
+    router: RouterTable | None = None
 
 
 class ClusterSettings(BaseModel):
@@ -85,6 +114,15 @@ class ClusterSettings(BaseModel):
                 f"store {engine.store} belongs to one process and cluster.verifier.max_replicas "
                 f"is {verifier.max_replicas}; take a redis:// URL, or memory"
             )
+        kinds = {spec.kind for spec in parse_specs(engine.arms)}
+        for kind in self.cluster.drafters:
+            if kind not in kinds or kind == RETRIEVAL:
+                raise ValueError(
+                    f"cluster.drafters.{kind} names no neural drafter of drafters "
+                    f"({', '.join(engine.drafters)}); add it there, or leave it out here"
+                )
+        if self.cluster.router is not None:
+            check_remote(engine.policy)
         if self.cluster.host == NODE and self.cluster.token_file is None:
             raise ValueError("cluster.host node needs cluster.token_file: others can reach it")
         return self

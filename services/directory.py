@@ -1,4 +1,4 @@
-"""The verifiers of a Serve application that this process has heard of."""
+"""The replicas that this process has heard of, by deployment."""
 
 from __future__ import annotations
 
@@ -7,18 +7,20 @@ from collections.abc import Iterable
 ADDRESS = "address"
 """What a replica publishes by `record_replica_metadata`."""
 
-
-class _Known:
-    addresses: frozenset[str] = frozenset()
+_known: dict[str, frozenset[str]] = {}
 
 
-def publish(addresses: Iterable[str]) -> None:
-    """All verifiers that run now; told by services.address_router."""
-    _Known.addresses = frozenset(addresses)
+def publish(deployment: str, addresses: Iterable[str]) -> None:
+    """All replicas that run now; told by services.address_router."""
+    _known[deployment] = frozenset(addresses)
 
 
 class ServeDirectory:
-    """The addresses that this process was told last; none before its first handle call."""
+    """The addresses of a deployment that this process was told last; none before its first call
+    of a handle to it."""
+
+    def __init__(self, deployment: str) -> None:
+        self._deployment = deployment
 
     def addresses(self) -> frozenset[str]:
-        return _Known.addresses
+        return _known.get(self._deployment, frozenset())

@@ -15,6 +15,7 @@ from ray.serve.handle import DeploymentHandle
 
 from services.config import ClusterSettings
 from services.directory import ServeDirectory
+from services.verifier import NAME as VERIFIER
 from whiflash.core.errors import DeadlineExceededError
 from whiflash.serving.caller import CallContext
 from whiflash.serving.errors import message_of, status_of
@@ -27,7 +28,6 @@ from whiflash.serving.remote.gateway import Gateway as GatewayParts
 
 NAME = "gateway"
 MAX_REQUEST_BYTES = 16 << 20
-FIRST_CALL_S = 600.0
 
 
 @serve.deployment(name=NAME)
@@ -44,7 +44,7 @@ class Gateway:
         self._parts = GatewayParts(
             read.engine,
             read.server,
-            ServeDirectory(),
+            ServeDirectory(VERIFIER),
             read.auth(),
             max_verifiers=read.cluster.verifier.max_replicas,
             access=read.access(),

@@ -20,7 +20,7 @@ from typing import Any
 import uvicorn
 
 from services.config import ClusterSettings
-from whiflash.core.errors import EngineClosedError, WhiFlashError
+from whiflash.core.errors import ConfigError, EngineClosedError, WhiFlashError
 from whiflash.obs.json_logs import configure_logs
 from whiflash.serving.grpc.server import GrpcServer
 from whiflash.serving.listen import bind
@@ -45,6 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     try:
         settings = ClusterSettings.load(given.config)
+        _refuse_hosted(settings)
         configure_logs(settings.server.log_level.upper())
         if given.role == "verifier":
             _run_verifier(settings, given.port)
@@ -54,6 +55,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"{given.role}: {error}", file=sys.stderr)
         return 1
     return 0
+
+
+def _refuse_hosted(settings: ClusterSettings) -> None:
+    if settings.cluster.drafters or settings.cluster.router is not None:
+        raise ConfigError(
+            "plain processes run drafters and policy in the verifier; leave [cluster.drafters] "
+            "and [cluster.router] out, or use `whiflash up`"
+        )
 
 
 def _run_verifier(settings: ClusterSettings, port: int) -> None:

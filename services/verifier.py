@@ -5,29 +5,63 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-import ray
 from ray import serve
+from ray.serve.handle import DeploymentHandle
 
-from services.config import NODE, ClusterSettings
-from services.directory import ADDRESS
+from services.config import ClusterSettings
+from services.directory import ADDRESS, ServeDirectory
+from services.drafter import drafter_name
+from services.place import listen_host
+from services.router import NAME as ROUTER
 from whiflash.serving.remote.host import VerifierHost
+from whiflash.serving.remote.outside import RemoteParts
+from whiflash.serving.remote.placement import rendezvous
 
 NAME = "verifier"
+LOOK_S = 0.25
+"""How soon a drafter that came back elsewhere is looked for there."""
 
 
 @serve.deployment(name=NAME)
 class Verifier:
-    """`settings`: ClusterSettings.as_table()."""
+    """`settings`: ClusterSettings.as_table(). `drafters`: by kind; they and the router are only
+    asked where they are, the rest goes over streams of their own."""
 
-    async def __init__(self, settings: dict[str, Any]) -> None:
+    async def __init__(
+        self,
+        settings: dict[str, Any],
+        drafters: dict[str, DeploymentHandle],
+        router: DeploymentHandle | None,
+    ) -> None:
         read = ClusterSettings.of(settings)
-        host = read.cluster.host
-        address = ray.util.get_node_ip_address() if host == NODE else host
+        self._kinds = tuple(drafters)
         self._drain_s = read.cluster.verifier.drain_s
+        handles = [*drafters.values(), *([router] if router is not None else [])]
+        outside: RemoteParts | None = None
+        if handles:
+            outside = RemoteParts(frozenset(drafters), router is not None, read.access())
         self._host = await asyncio.to_thread(
-            VerifierHost, read.engine, read.server.served_name, address, 0, read.access()
-        )
+            VerifierHost, read.engine, read.server.served_name, listen_host(read.cluster.host), 0,
+            read.access(), outside,
+        )  # fmt: skip
+        self._followers = [asyncio.ensure_future(_asked(handle)) for handle in handles]
+        if outside is not None:
+            self._followers.append(asyncio.create_task(self._follow(outside)))
         await self._host.start()
+
+    async def _follow(self, outside: RemoteParts) -> None:
+        """Each verifier keeps to one replica of a drafter while that one lives."""
+        directories = {kind: ServeDirectory(drafter_name(kind)) for kind in self._kinds}
+        router = ServeDirectory(ROUTER)
+        while True:
+            mine = self._host.server.address.encode()
+            found = {
+                kind: rendezvous(mine, sorted(directory.addresses()))[0]
+                for kind, directory in directories.items()
+                if directory.addresses()
+            }
+            outside.locate(found, next(iter(router.addresses()), None))
+            await asyncio.sleep(LOOK_S)
 
     def record_replica_metadata(self) -> dict[str, str]:
         """Asked for by Serve once; gateways find it in their directory."""
@@ -54,4 +88,11 @@ class Verifier:
     async def __del__(self) -> None:
         """Serve's way to say that the replica is to go: turns end, or are moved."""
         await self._host.drain(self._drain_s)
+        for follower in self._followers:
+            follower.cancel()
         await self._host.stop()
+
+
+async def _asked(handle: DeploymentHandle) -> None:
+    """A first call, answered once a replica is there: from then on Serve tells the addresses."""
+    await handle.locate.remote()

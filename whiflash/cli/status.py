@@ -36,8 +36,21 @@ def status_lines(found: Mapping[str, Any]) -> Iterator[str]:
             f"{verifier['running']} running, {verifier['waiting']} waiting"
         )
         yield f"  {verifier['address']}  {what}"
+    yield from _outside(found["outside"])
     if cluster:
         yield f"moves    {cluster['moves']} requests went on at another verifier"
+
+
+def _outside(outside: Mapping[str, Any]) -> Iterator[str]:
+    """As one verifier sees them."""
+    for kind, drafter in outside.get("drafters", {}).items():
+        state = "up" if drafter["is_up"] else "down: its arm proposes nothing"
+        yield f"  drafter {kind} at {drafter['address']}  {state}"
+    router = outside.get("router")
+    if router:
+        state = "up" if router["is_up"] else "down: snapshots decide"
+        counts = ", ".join(f"{count} {source}" for source, count in router["decisions"].items())
+        yield f"  router at {router['address']}  {state}, decisions: {counts or 'none yet'}"
 
 
 def _because(message: str) -> str:

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from whiflash.config import EngineConfig
 from whiflash.core.protocols import Drafter, TapDrafter, Target
-from whiflash.drafters.registry import DrafterParts, make_drafters, parse_specs
+from whiflash.drafters.registry import DRAFTERS, DrafterParts, make_drafters, parse_specs
 from whiflash.drafters.spec import DrafterSpec
 from whiflash.engine.core import EngineCore, EngineLimits
+from whiflash.engine.outside import OutsideParts
 from whiflash.engine.publish import Publisher
 from whiflash.engine.store import EngineStore, open_store
 from whiflash.models.draft.target_parts import TargetParts
@@ -49,15 +51,20 @@ class EngineParts:
     core: EngineCore
     store: EngineStore
     publisher: Publisher
+    outside: OutsideParts | None = None
 
     def close(self) -> None:
         """After the loop has ended: flushes logs and stops their threads."""
+        if self.outside is not None:
+            self.outside.close()
         self.publisher.close()
         self.store.close()
 
 
-def build_parts(config: EngineConfig) -> EngineParts:
+def build_parts(config: EngineConfig, outside: OutsideParts | None = None) -> EngineParts:
     """Opens the store, loads the model, measures what has to be measured, wires everything up.
+    `outside` has the drafters and the policy that run in other processes; it is closed with the
+    parts.
 
     Raises ConfigError, ModelError or UnsupportedModelError.
     """
@@ -75,7 +82,7 @@ def build_parts(config: EngineConfig) -> EngineParts:
         index_bytes = int(memory_bytes * INDEX_SHARE)
         store = EngineStore(opened, loaded.tokenizer, index_bytes)
         undo.callback(store.close)
-        parts = _wire(config, specs, loaded, store, memory_bytes - index_bytes)
+        parts = _wire(config, specs, loaded, store, memory_bytes - index_bytes, outside)
         undo.pop_all()
     return parts
 
@@ -86,16 +93,19 @@ def _wire(
     loaded: LoadedTarget,
     store: EngineStore,
     memory_bytes: int,
+    outside: OutsideParts | None,
 ) -> EngineParts:
     """`memory_bytes`: for KV caches and drafters."""
-    drafters = make_drafters(specs, _drafter_parts(loaded, store.indexes))
+    drafters = _drafters(specs, loaded, store.indexes, outside)
     tap_drafters = [d for d in drafters.values() if isinstance(d, TapDrafter)]
     for drafter in tap_drafters:
         loaded.target.keep_taps(drafter.weight_hash, drafter.boundaries, drafter.fuse)
     entropy.warm_up()
     costs = CostModel(loaded.target.verify_curve)
-    policy = policy_of(config.policy, costs)
     info = loaded.target.info
+    curve = loaded.target.verify_curve
+    remote = None if outside is None else outside.policy(config.policy, curve, info.fingerprint)
+    policy = remote or policy_of(config.policy, costs)
     setting = PolicySetting(tuple(drafters), info.hidden_size, info.fingerprint)
     check_setting(policy, setting)
     # A log of rounds is read to weigh other policies: it wants every root.
@@ -119,8 +129,26 @@ def _wire(
     core = EngineCore(loaded.target, loaded.tokenizer, drafters, router, publisher, limits)
     return EngineParts(
         config, loaded.path, loaded.target, loaded.tokenizer, drafters, router, limits, core,
-        store, publisher,
+        store, publisher, outside,
     )  # fmt: skip
+
+
+def _drafters(
+    specs: Sequence[DrafterSpec],
+    loaded: LoadedTarget,
+    indexes: TrajectoryIndexes,
+    outside: OutsideParts | None,
+) -> dict[str, Drafter]:
+    """By arm, in the order of the configuration; those that run elsewhere as their stand-ins."""
+    parts = _drafter_parts(loaded, indexes)
+    if outside is None:
+        return make_drafters(specs, parts)
+    drafters: dict[str, Drafter] = {}
+    model, tokenizer = loaded.target.info.fingerprint, loaded.tokenizer.fingerprint
+    for spec in specs:
+        build = partial(DRAFTERS.build, spec, parts)
+        drafters[spec.kind] = outside.drafter(spec, build, model, tokenizer) or build()
+    return drafters
 
 
 def _drafter_parts(loaded: LoadedTarget, indexes: TrajectoryIndexes) -> DrafterParts:

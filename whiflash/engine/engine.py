@@ -18,6 +18,7 @@ from whiflash.core.protocols import CompiledConstraint, ConstraintCompiler, Targ
 from whiflash.core.results import Completion, Delta, Generation
 from whiflash.engine.build import EngineParts, build_parts
 from whiflash.engine.core import EngineCore, EngineLimits
+from whiflash.engine.outside import OutsideParts
 from whiflash.engine.plan import describe
 from whiflash.engine.store import EngineStore
 from whiflash.engine.thread import EngineThread
@@ -32,7 +33,8 @@ class Engine:
     """One model in this process. Thread-safe; close it, or use it as a context manager.
 
     `constraints` makes the compiler of structured output (whiflash.chat.constraints); requests
-    with a constraint are refused without it. `overrides` are fields of EngineConfig. Raises
+    with a constraint are refused without it. `outside` has parts that run in other processes.
+    `overrides` are fields of EngineConfig. Raises
     ConfigError, ModelError or UnsupportedModelError when it cannot be built.
 
         with Engine() as engine:
@@ -44,11 +46,12 @@ class Engine:
         config: EngineConfig | None = None,
         *,
         constraints: MakeCompiler | None = None,
+        outside: OutsideParts | None = None,
         **overrides: Any,
     ) -> None:
         given = config.model_dump(exclude_unset=True) if config is not None else {}
         resolved = EngineConfig.of(**{**given, **overrides})
-        self._thread = EngineThread(lambda: build_parts(resolved))
+        self._thread = EngineThread(lambda: build_parts(resolved, outside))
         self._parts: EngineParts = self._thread.parts
         self._is_closed = False
         self._compiler: ConstraintCompiler | None = None

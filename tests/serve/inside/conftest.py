@@ -12,8 +12,16 @@ from ray import serve
 from services import app
 from services.config import ClusterSettings
 from whiflash.testing.plain_cluster import write_cluster_config
+from whiflash.testing.toy_drafters import write_toy_eagle3
 
 HTTP_PORT, GRPC_PORT = 8000, 9000
+HOSTED = """
+[cluster.drafters.eagle3]
+cpus = 0.1
+dtype = "float64"
+[cluster.router]
+cpus = 0.1
+"""
 
 
 @pytest.fixture(scope="session")
@@ -27,6 +35,9 @@ def ray_cluster() -> Iterator[None]:
 def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = write_cluster_config(tmp_path_factory.mktemp("ray"), verifiers=2, max_verifiers=3)
     text = path.read_text(encoding="utf-8")
+    eagle3 = write_toy_eagle3(path.parent / "eagle3")
+    text = text.replace('["retrieval"]', f'["retrieval", "eagle3:{eagle3},boundaries=1+2"]')
+    text += HOSTED
     text = text.replace("http_port = 0", f"http_port = {HTTP_PORT}")
     path.write_text(text.replace("grpc_port = 0", f"grpc_port = {GRPC_PORT}"), encoding="utf-8")
     return path

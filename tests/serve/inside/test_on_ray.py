@@ -96,6 +96,42 @@ def test_the_text_is_the_one_of_an_engine_in_one_process(
     assert answer.json()["choices"][0]["text"] == expected.text
 
 
+def outside(target: str) -> dict[str, Any]:
+    with Client(target) as client:
+        found: dict[str, Any] = client.plan()["outside"]
+        return found
+
+
+def test_drafter_and_router_run_in_their_own_actors(target: str) -> None:
+    """Their drafts are verified, their decisions taken; killed, they change no text, and Serve
+    brings them back at other addresses."""
+    options = {**OPTIONS, "max_tokens": 60, "seed": 3}
+
+    def text(arm: str | None) -> tuple[str, int]:
+        with Client(target) as client:
+            response = client.generate("tell tell", drafter=arm, **options)
+        usage = response.choices[0].ended.usage
+        return response.choices[0].text, sum(u.drafted for n, u in usage.arms.items() if n == arm)
+
+    plain, _ = text("none")
+    wait_for(lambda: outside(target)["drafters"]["eagle3"]["is_up"], 60, "no drafter")
+    wait_for(lambda: outside(target)["router"]["is_up"], 60, "no router")
+    wait_for(lambda: text("eagle3")[1] > 0, 30, "the hosted drafter drafts nothing")
+    text(None)
+    assert outside(target)["router"]["decisions"].get("remote", 0) > 0
+    before = outside(target)["drafters"]["eagle3"]["address"]
+    for process in psutil.process_iter():
+        name = " ".join(process.cmdline())
+        if "ServeReplica:whiflash:drafter_eagle3" in name or "ServeReplica:whiflash:router" in name:
+            process.kill()
+    for arm in ("eagle3", None):
+        assert text(arm)[0] == plain
+    wait_for(lambda: outside(target)["drafters"]["eagle3"]["address"] != before, 60, "not moved")
+    wait_for(lambda: text("eagle3")[1] > 0, 60, "the drafter that came back drafts nothing")
+    wait_for(lambda: outside(target)["router"]["is_up"], 60, "the router did not come back")
+    assert text("eagle3")[0] == plain
+
+
 def test_errors_keep_their_status(target: str, url: str) -> None:
     with Client(target, max_retries=0) as client:
         with pytest.raises(InvalidArgumentError, match="magic"):

@@ -37,8 +37,11 @@ def server(toy_backend: EmbeddedBackend) -> Iterator[GrpcTestServer]:
 
 
 @pytest.fixture
-def client(server: GrpcTestServer) -> Iterator[Client]:
-    with Client(server.target, max_retries=2) as connected:
+def client(request: pytest.FixtureRequest) -> Iterator[Client]:
+    """Of the server in this process, or of the one that `--grpc` names."""
+    target = request.config.getoption("grpc", None)
+    target = target or request.getfixturevalue("server").target
+    with Client(target, max_retries=2) as connected:
         yield connected
 
 

@@ -33,6 +33,9 @@ def server(engine: Engine) -> Iterator[HttpServer]:
 
 
 @pytest.fixture(scope="module")
-def http(server: HttpServer) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=server.url, timeout=60, trust_env=False) as client:
+def http(request: pytest.FixtureRequest) -> Iterator[httpx.Client]:
+    """Of the server in this process, or of the one that `--base-url` names."""
+    url = request.config.getoption("base_url", None)
+    url = url or request.getfixturevalue("server").url
+    with httpx.Client(base_url=url, timeout=60, trust_env=False) as client:
         yield client

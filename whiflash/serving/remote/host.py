@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 from whiflash.chat.constraints.compiler import GrammarCompiler
 from whiflash.config import EngineConfig
 from whiflash.engine.engine import Engine
 from whiflash.rpc.access import Access
 from whiflash.serving.embedded import EmbeddedBackend
+from whiflash.serving.remote.outside import RemoteParts
 from whiflash.serving.remote.server import VerifierServer
 from whiflash.serving.remote.servicer import VerifierServicer
+
+
+class _Described(EmbeddedBackend):
+    """Whose plan says how the parts that run elsewhere do."""
+
+    def __init__(self, engine: Engine, name: str, outside: RemoteParts | None) -> None:
+        super().__init__(engine, name)
+        self._outside = outside
+
+    def plan(self) -> dict[str, Any]:
+        plan = super().plan()
+        return plan if self._outside is None else {**plan, "outside": self._outside.describe()}
 
 
 class VerifierHost:
@@ -24,9 +38,11 @@ class VerifierHost:
         host: str = "127.0.0.1",
         port: int = 0,
         access: Access | None = None,
+        outside: RemoteParts | None = None,
     ) -> None:
-        self.engine = Engine(config, constraints=GrammarCompiler)
-        self.backend = EmbeddedBackend(self.engine, name)
+        self.outside = outside
+        self.engine = Engine(config, constraints=GrammarCompiler, outside=outside)
+        self.backend = _Described(self.engine, name, outside)
         servicer = VerifierServicer(self.backend, self.engine.tokenizer.fingerprint)
         self.server = VerifierServer(servicer, host, port, access)
 
