@@ -50,7 +50,7 @@ def test_remote_and_local_drafts_are_the_same(
     local = run(small_core(world.loaded, {name: world.make(name)}), *ask(4))
     with ThreadHost(world.server(name)) as host:
         drafter = up(remote(loop, host.address, world.locals[name]))
-        core = small_core(world.loaded, {name: drafter})
+        core = small_core(world.loaded, {name: drafter}, hold_ms=1000)
         done = run(core, *ask(4))
         assert texts(done) == texts(local) == texts(plain)
         assert drafted(done, name) == drafted(local, name) > 0

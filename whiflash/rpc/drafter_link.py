@@ -78,6 +78,7 @@ class DrafterLink:
         self._control: asyncio.Queue[pb.ControlRequest | None] = asyncio.Queue()
         self._bulk: deque[pb.BulkRequest] = deque()
         self._credits = 0
+        self._ended_epoch = 0
         self._has_bulk = asyncio.Event()
         self._heard_s = 0.0
         self._task: asyncio.Task[None] | None = None
@@ -140,7 +141,7 @@ class DrafterLink:
         """One epoch. Returns, or raises, when it is over."""
         self.epoch += 1
         self._control, self._bulk = asyncio.Queue(), deque()
-        self._has_bulk.clear()
+        has_bulk = self._has_bulk = asyncio.Event()
         opening = common_pb2.StreamOpening(
             identity=self._identity, client=self.client, epoch=self.epoch,
             live_sequences=list(self._live()),
@@ -148,7 +149,8 @@ class DrafterLink:
         metadata = self._access.metadata()
         self._control.put_nowait(pb.ControlRequest(opening=opening))
         control = stub.Control(self._control_frames(self._control), metadata=metadata)
-        bulk = stub.Bulk(self._bulk_frames(opening), metadata=metadata)
+        frames = self._bulk_frames(opening, has_bulk, self.epoch)
+        bulk = stub.Bulk(frames, metadata=metadata)
         try:
             async with asyncio.timeout(DESCRIBE_S):
                 welcome = (await anext(aiter(control))).welcome
@@ -161,6 +163,9 @@ class DrafterLink:
         finally:
             control.cancel()
             bulk.cancel()
+            self._ended_epoch = self.epoch
+            self._control.put_nowait(None)
+            has_bulk.set()
 
     async def _run(self, control: Any, bulk: Any) -> None:
         tasks = [
@@ -196,16 +201,18 @@ class DrafterLink:
             yield frame
 
     async def _bulk_frames(
-        self, opening: common_pb2.StreamOpening
+        self, opening: common_pb2.StreamOpening, has_bulk: asyncio.Event, epoch: int
     ) -> AsyncIterator[pb.BulkRequest]:
-        """As many as there are credits for."""
+        """As many as there are credits for, while the epoch lasts."""
         yield pb.BulkRequest(opening=opening)
         while True:
-            await self._has_bulk.wait()
-            while self._bulk and self._credits > 0:
+            await has_bulk.wait()
+            has_bulk.clear()
+            while self.is_up and self._bulk and self._credits > 0:
                 self._credits -= 1
                 yield self._bulk.popleft()
-            self._has_bulk.clear()
+            if self._ended_epoch >= epoch:
+                return
 
     async def _read_control(self, control: Any) -> None:
         async for response in control:

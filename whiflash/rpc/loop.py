@@ -35,6 +35,17 @@ class RpcLoop:
         """Idempotent. Links must be closed before."""
         if self._loop.is_closed():
             return
+        self.run(_end_all(), JOIN_S)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(JOIN_S)
         self._loop.close()
+
+
+async def _end_all() -> None:
+    """What a transport has left behind: a task that outlives its loop fails at some later time."""
+    tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        await asyncio.wait(tasks, timeout=JOIN_S / 2)
+    await asyncio.get_running_loop().shutdown_asyncgens()

@@ -61,7 +61,7 @@ class RouterLink:
             policy=policy, verify_curve=curve_message(curve),
         )  # fmt: skip
         self._access = access or Access()
-        self._outbox: asyncio.Queue[pb.RouteRequest] = asyncio.Queue()
+        self._outbox: asyncio.Queue[pb.RouteRequest | None] = asyncio.Queue()
         self._kept: deque[pb.RouteRequest] = deque(maxlen=MAX_KEPT)
         self._heard_s = 0.0
         self._task: asyncio.Task[None] | None = None
@@ -127,15 +127,18 @@ class RouterLink:
             raise LinkLostError("the router ended the stream") from None
         finally:
             call.cancel()
+            self._outbox.put_nowait(None)
             if watch is not None:
                 watch.cancel()
                 with suppress(asyncio.CancelledError):
                     await watch
 
     @staticmethod
-    async def _frames(queue: asyncio.Queue[pb.RouteRequest]) -> AsyncIterator[pb.RouteRequest]:
-        while True:
-            yield await queue.get()
+    async def _frames(
+        queue: asyncio.Queue[pb.RouteRequest | None],
+    ) -> AsyncIterator[pb.RouteRequest]:
+        while (frame := await queue.get()) is not None:
+            yield frame
 
     async def _watch(self, call: Any) -> None:
         """Ends a call that has nothing to say: links may swallow everything without an error."""

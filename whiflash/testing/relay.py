@@ -101,3 +101,44 @@ class CuttingRelay:
                 left = None if left is None else left - len(data)
                 writer.write(data)
                 await writer.drain()
+
+
+class FaultyRelay(CuttingRelay):
+    """A relay whose connections all fail alike. delay_s: before each chunk, both ways;
+    is_black_hole: everything is swallowed, and nothing said; `cut` resets what is open."""
+
+    def __init__(self, port: int) -> None:
+        super().__init__(port, lambda: None)
+        self.delay_s = 0.0
+        self.is_black_hole = False
+        self.num_dropped_chunks = 0
+
+    def cut(self) -> None:
+        """All connections that are open now."""
+        asyncio.run_coroutine_threadsafe(self._cut(), self._loop).result(WAIT_S)
+
+    async def _cut(self) -> None:
+        tasks = tuple(self._tasks)
+        self.num_cuts += len(tasks)
+        for task in tasks:
+            task.cancel()
+
+    def heal(self) -> None:
+        """New connections work. A TCP stream that lost bytes cannot go on, so old ones are cut."""
+        had_lost, self.is_black_hole, self.delay_s = self.is_black_hole, False, 0.0
+        if had_lost:
+            self.cut()
+
+    async def _pump(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, left: int | None
+    ) -> None:
+        del left
+        with suppress(OSError):
+            while data := await reader.read(CHUNK_BYTES):
+                if self.delay_s:
+                    await asyncio.sleep(self.delay_s)
+                if self.is_black_hole:
+                    self.num_dropped_chunks += 1
+                else:
+                    writer.write(data)
+                    await writer.drain()
