@@ -43,7 +43,7 @@ def data(
 
     limit = TimeLimit(max_minutes)
     with only_user(work_dir), Engine(settings) as engine:
-        wanted = g.GenerationSettings(prompts, seed, max_tokens)
+        wanted = g.GenerationSettings(prompts, seed, max_tokens, chat)
         found = g.Generations(work_dir, wanted, engine.core.target.info.fingerprint)
         render = g.chat_render(engine) if chat else g.plain_render
         started, tokens = time.monotonic(), 0

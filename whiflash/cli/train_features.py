@@ -43,12 +43,13 @@ def make_features(
     """Makes the features that are missing; False if time was over before. The target is loaded
     only if there is something to do."""
     from whiflash.target.load import load_target
-    from whiflash.training.data.generations import generations_target
+    from whiflash.training.data.generations import generations_target, require_text
     from whiflash.training.features.extract import FOLDER, extract, pending_shards
     from whiflash.training.features.facts import require_target
     from whiflash.training.files import only_user
     from whiflash.training.progress import StageBar
 
+    require_text(work_dir)
     target = generations_target(work_dir)
     with only_user(work_dir / FOLDER):
         pending = len(pending_shards(work_dir))

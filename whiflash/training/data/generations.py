@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from whiflash.chat.format import ChatFormat
-from whiflash.core.errors import InvalidRequestError, ModelError
+from whiflash.core.errors import ConfigError, InvalidRequestError, ModelError
 from whiflash.core.params import GenerationRequest, SamplingParams
 from whiflash.core.results import FinishReason
 from whiflash.core.results import Generation as EngineGeneration
@@ -34,11 +34,13 @@ OnAnswer = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class GenerationSettings:
-    """num_prompts: how many; seed: which; max_tokens: of one answer."""
+    """num_prompts: how many; seed: which; max_tokens: of one answer; is_chat: written in the
+    model's chat template, or as plain text."""
 
     num_prompts: int
     seed: int = 0
     max_tokens: int = 256
+    is_chat: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +186,14 @@ def read_generations(work_dir: Path) -> Iterator[Generation]:
     shards = RecordShards(folder, settings["num_prompts"], _SHARD_RECORDS)
     found = (Generation.of_record(record) for record in shards.records())
     return (generation for generation in found if generation.answer)
+
+
+def require_text(work_dir: Path) -> None:
+    """Raises ConfigError unless a shard of text is complete: others are not trained on."""
+    read_settings(work_dir / FOLDER)
+    if not any((work_dir / FOLDER).glob("*.jsonl.zst")):
+        raise ConfigError(f"{work_dir} holds fewer than {_SHARD_RECORDS} answers, the least that "
+                          "is trained on; run `whiflash train data` for longer")  # fmt: skip
 
 
 def generations_target(work_dir: Path) -> str:

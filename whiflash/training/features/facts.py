@@ -141,5 +141,5 @@ class TargetEnds:
         """Raises ConfigError if they are not there."""
         path = folder / _ENDS
         if not path.is_file():
-            raise ConfigError(f"{path} is missing; run the command without --max-minutes once")
+            raise ConfigError(f"{path} is missing; run `whiflash train features` again")
         return cls(**load_file(path, device=str(device)))

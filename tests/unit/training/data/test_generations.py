@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,10 +18,11 @@ from whiflash.training.data.generations import (
     GenerationSettings,
     plain_render,
     read_generations,
+    require_text,
 )
 from whiflash.training.data.shards import read_shard
 
-SETTINGS = GenerationSettings(num_prompts=70, seed=5, max_tokens=12)
+SETTINGS = GenerationSettings(num_prompts=70, seed=5, max_tokens=12, is_chat=False)
 
 
 class _Countdown(TimeLimit):
@@ -91,9 +93,17 @@ def test_what_the_target_cannot_take_is_skipped(
 def test_other_settings_are_refused(tmp_path: Path) -> None:
     Generations(tmp_path, SETTINGS, "t")
     with pytest.raises(ConfigError, match="max_tokens = 12, not 13"):
-        Generations(tmp_path, GenerationSettings(70, 5, 13), "t")
+        Generations(tmp_path, replace(SETTINGS, max_tokens=13), "t")
     with pytest.raises(ConfigError, match="target = 't', not 'u'"):
         Generations(tmp_path, SETTINGS, "u")
+    with pytest.raises(ConfigError, match="is_chat = False, not True"):
+        Generations(tmp_path, replace(SETTINGS, is_chat=True), "t")
+
+
+def test_too_little_text_is_told(tmp_path: Path) -> None:
+    Generations(tmp_path, SETTINGS, "t")
+    with pytest.raises(ConfigError, match="fewer than 64 answers"):
+        require_text(tmp_path)
 
 
 def test_text_of_nobody_is_refused(tmp_path: Path) -> None:
