@@ -44,10 +44,13 @@ class Arms:
         return tuple(self.drafters) if pinned is None else (pinned,)
 
     def eligible(self, sequence: Sequence) -> tuple[str, ...]:
-        """A row that outgrew a drafter's context falls to the other arms."""
+        """A row that outgrew a drafter's context falls to the other arms, and so does every row
+        while the drafter cannot be reached."""
         return tuple(name for name in self.named(sequence) if self._fits(name, sequence))
 
     def _fits(self, name: str, sequence: Sequence) -> bool:
+        if not self.drafters[name].is_up:
+            return False
         drafter = self.tap_drafters.get(name)
         return drafter is None or sequence.num_ids < drafter.context_limit
 

@@ -34,7 +34,8 @@ logger = logging.getLogger(__name__)
 @dataclass(frozen=True, slots=True)
 class EngineLimits:
     """Sizes that the loop keeps to; see EngineConfig for their meaning. memory_bytes: of the
-    target's KV and taps; draft_bytes: of what neural drafters hold, beside that."""
+    target's KV and taps; draft_bytes: of what neural drafters hold, beside that. hold_ms: most that
+    a step waits for drafts made elsewhere; None is the fixed cost of a verify forward."""
 
     memory_bytes: int
     max_batch: int
@@ -44,6 +45,7 @@ class EngineLimits:
     max_draft_depth: int
     draft_window: int
     draft_bytes: int = 64 << 20
+    hold_ms: float | None = None
 
 
 class EngineCore:
@@ -74,7 +76,9 @@ class EngineCore:
             limits.max_draft_nodes, limits.max_draft_depth, info.context_limit
         )
         catch_ups = CatchUps(self.arms.tap_drafters, self.arms.memory, limits.draft_window)
-        self.drafting = Drafting(self.arms, router, catch_ups, depth_limit, info.vocab_size)
+        self.drafting = Drafting(
+            self.arms, router, catch_ups, depth_limit, info.vocab_size, limits.hold_ms
+        )
         self.outlook = Outlook(self.arms, router, router.needs | publisher.needs)
         self.feedback = FeedbackBook()
         self.running: list[Sequence] = []

@@ -13,6 +13,7 @@ from whiflash.core.rows import NONE, Choice, DraftRow, RouteRow
 from whiflash.drafters.scores import draft_sampling
 from whiflash.engine.arms import Arms
 from whiflash.engine.catch_up import CatchUps
+from whiflash.engine.hold import Awaited, Hold
 from whiflash.engine.sequence import Sequence
 from whiflash.routing.router import Router
 
@@ -61,6 +62,20 @@ class DraftLimits:
         return (nodes, depth) if nodes > 0 and depth > 0 else (0, 0)
 
 
+@dataclass(frozen=True, slots=True)
+class _DistantRound:
+    """Rows that wait for a drafter elsewhere, in the order of `queries`."""
+
+    arm: str
+    rows: list[RowDraft]
+    queries: list[DraftRow]
+    awaited: Awaited
+
+
+def _that_chose(arm: str, rows: list[RowDraft]) -> list[RowDraft]:
+    return [row for row in rows if row.choice.arm == arm and arm not in row.proposals]
+
+
 class Drafting:
     """Runs drafters behind the protocol; in-process and remote ones look the same here."""
 
@@ -71,13 +86,17 @@ class Drafting:
         catch_ups: CatchUps,
         limits: DraftLimits,
         vocab_size: int,
+        hold_ms: float | None = None,
     ) -> None:
+        """hold_ms: most that a step waits for drafts made elsewhere; None is the fixed cost of a
+        verify forward as it is measured."""
         self._arms = arms
         self._drafters = arms.drafters
         self.catch_ups = catch_ups
         self._router = router
         self._limits = limits
         self._vocab_size = vocab_size
+        self.hold = Hold(lambda: router.costs.verify_ms(1) if hold_ms is None else hold_ms)
         self.draft_ms: dict[str, float] = {}
         self.look_ms = 0.0
         self.num_invalid_nodes = 0
@@ -95,7 +114,8 @@ class Drafting:
             self._choose(candidates, base_rows + len(rows) - len(candidates), len(rows))
             self._propose_chosen(candidates)
             self._trim(candidates, base_rows + len(rows) - len(candidates))
-        self.look_ms = 1e3 * (time.perf_counter() - started) - self._drafters_ms()
+        took_ms = 1e3 * (time.perf_counter() - started)
+        self.look_ms = max(took_ms - self._drafters_ms(), 0.0)  # what is elsewhere overlaps
         return rows
 
     def _drafters_ms(self) -> float:
@@ -133,14 +153,41 @@ class Drafting:
                 self._propose(name, [r for r in rows if name in self._arms.eligible(r.sequence)])
 
     def _propose_chosen(self, rows: list[RowDraft]) -> None:
-        for name in self._drafters:
-            self._propose(
-                name, [r for r in rows if r.choice.arm == name and name not in r.proposals]
-            )
+        distant = self._ask_distant(rows)
+        for name, drafter in self._drafters.items():
+            if not drafter.is_distant:
+                self._propose(name, _that_chose(name, rows))
+        self._collect(distant)
         for row in rows:
             row.tree = row.proposals.get(row.choice.arm, _EMPTY)
         if self._router.drafts_all:
             self._propose_rest([row for row in rows if not row.is_pinned])
+
+    def _ask_distant(self, rows: list[RowDraft]) -> list[_DistantRound]:
+        """All that is drafted elsewhere is asked for before anything is waited for."""
+        asked = []
+        for name, drafter in self._drafters.items():
+            if not (drafter.is_distant and drafter.is_up):
+                continue
+            chosen = _that_chose(name, rows)
+            caught_up = self.catch_ups.run(name, [row.sequence for row in chosen])
+            ready = [row for row, is_ready in zip(chosen, caught_up, strict=True) if is_ready]
+            queries = [self._query(name, row) for row in ready]
+            round_id = drafter.ask(queries) if ready else None
+            if round_id is not None:
+                asked.append(_DistantRound(name, ready, queries, Awaited(drafter, round_id)))
+        return asked
+
+    def _collect(self, asked: list[_DistantRound]) -> None:
+        self.hold.collect([one.awaited for one in asked])
+        for one in asked:
+            self.draft_ms[one.arm] = self.draft_ms.get(one.arm, 0.0) + one.awaited.waited_ms
+            trees = one.awaited.trees or []
+            for row, query, tree in zip(one.rows, one.queries, trees, strict=False):
+                self._note_proposal(one.arm, row, query, tree)
+
+    def _note_proposal(self, name: str, row: RowDraft, query: DraftRow, tree: DraftTree) -> None:
+        row.proposals[name] = self._in_grammar(row.sequence, self._admissible(tree, query))
 
     def _propose_rest(self, rows: list[RowDraft]) -> None:
         """Proposals that nobody will verify: the text scores them (FeedbackBook), for the log."""
@@ -157,7 +204,7 @@ class Drafting:
         asked = [self._query(name, row) for row in rows]
         trees = self._drafters[name].propose(asked)
         for row, query, tree in zip(rows, asked, trees, strict=True):
-            row.proposals[name] = self._in_grammar(row.sequence, self._admissible(tree, query))
+            self._note_proposal(name, row, query, tree)
         self.draft_ms[name] = self.draft_ms.get(name, 0.0) + 1e3 * (time.perf_counter() - started)
 
     def _query(self, name: str, row: RowDraft) -> DraftRow:

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from whiflash.core.draft import DraftTree
-from whiflash.core.protocols import Drafter, TapDrafter
+from whiflash.core.protocols import DistantDrafter, Drafter, TapDrafter
 from whiflash.core.rows import CatchUp, DraftRow, Feedback
 
 logger = logging.getLogger(__name__)
@@ -25,9 +25,43 @@ class GuardedDrafter:
 
     def __init__(self, drafter: Drafter) -> None:
         self._drafter = drafter
+        self._distant = drafter if isinstance(drafter, DistantDrafter) else None
         self.name = drafter.name
         self.is_free = drafter.is_free
         self.num_failures = 0
+
+    @property
+    def is_up(self) -> bool:
+        """It can be asked now: a drafter in this process always, another says so itself."""
+        return self._distant is None or self._distant.is_up
+
+    @property
+    def is_distant(self) -> bool:
+        """`ask`, `poll` and `drop` can be used."""
+        return self._distant is not None
+
+    @property
+    def expected_ms(self) -> float:
+        return 0.0 if self._distant is None else self._distant.expected_ms
+
+    def ask(self, rows: Rows[DraftRow]) -> int | None:
+        """The round's id; None where the drafter failed."""
+        distant = self._require_distant()
+        return self._try(lambda: distant.ask(rows), None)
+
+    def poll(self, round_id: int, timeout_s: float) -> list[DraftTree] | None:
+        """Sound trees, or None while they are not here."""
+        distant = self._require_distant()
+        trees = self._try(lambda: distant.poll(round_id, timeout_s), None)
+        return None if trees is None else [self._sound(tree) for tree in trees]
+
+    def drop(self, round_id: int) -> None:
+        distant = self._require_distant()
+        self._try(lambda: distant.drop(round_id), None)
+
+    def _require_distant(self) -> DistantDrafter:
+        assert self._distant is not None, f"drafter {self.name} works in this process"
+        return self._distant
 
     def open(
         self,
