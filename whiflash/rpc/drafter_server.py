@@ -11,12 +11,11 @@ from typing import Any
 
 import grpc
 
-from whiflash.core.errors import InvalidRequestError
 from whiflash.core.protocols import Drafter, TapDrafter
 from whiflash.obs.tracing import Tracer
 from whiflash.rpc.access import Access
-from whiflash.rpc.channels import MAX_FRAME_BYTES
 from whiflash.rpc.drafter_desk import DraftDesk, Round
+from whiflash.rpc.frames import drafted_frames, first_frame, put_all, until_end
 from whiflash.rpc.identity import check_identity, drafter_identity
 from whiflash.rpc.rpc_metrics import RpcMetrics
 from whiflash.rpc.servers import RpcServer, RpcService
@@ -75,7 +74,7 @@ class DrafterServicer(DrafterServiceServicer):
         self, request_iterator: AsyncIterator[pb.ControlRequest], context: Context  # noqa: ARG002
     ) -> AsyncIterator[pb.ControlResponse]:  # fmt: skip
         """Until the client ends it, or a later epoch takes over."""
-        opening = await _first(request_iterator)
+        opening = await first_frame(request_iterator)
         check_identity(self.identity, opening.identity, "drafter")
         outbox: asyncio.Queue[pb.ControlResponse | Exception | None] = asyncio.Queue()
         with self.sessions.stream(opening.client, opening.epoch, "control", outbox.put_nowait):
@@ -84,7 +83,7 @@ class DrafterServicer(DrafterServiceServicer):
             yield pb.ControlResponse(welcome=self._welcome())
             reader = asyncio.create_task(self._read_control(request_iterator, opening, outbox))
             try:
-                async for response in _until_end(outbox):
+                async for response in until_end(outbox):
                     yield response
             finally:
                 reader.cancel()
@@ -103,9 +102,9 @@ class DrafterServicer(DrafterServiceServicer):
         loop = asyncio.get_running_loop()
 
         def reply(drafted: pb.Drafted) -> None:
-            frames = _drafted_frames(drafted)
+            frames = drafted_frames(drafted)
             if not loop.is_closed():
-                loop.call_soon_threadsafe(_put_all, outbox, frames)
+                loop.call_soon_threadsafe(put_all, outbox, frames)
 
         try:
             async for request in requests:
@@ -122,14 +121,14 @@ class DrafterServicer(DrafterServiceServicer):
         self, request_iterator: AsyncIterator[pb.BulkRequest], context: Context  # noqa: ARG002
     ) -> AsyncIterator[pb.BulkResponse]:  # fmt: skip
         """Each frame that was worked off gives a credit back."""
-        opening = await _first(request_iterator)
+        opening = await first_frame(request_iterator)
         check_identity(self.identity, opening.identity, "drafter")
         outbox: asyncio.Queue[pb.BulkResponse | Exception | None] = asyncio.Queue()
         with self.sessions.stream(opening.client, opening.epoch, "bulk", outbox.put_nowait):
             yield pb.BulkResponse(welcome=self._welcome())
             reader = asyncio.create_task(self._read_bulk(request_iterator, opening, outbox))
             try:
-                async for response in _until_end(outbox):
+                async for response in until_end(outbox):
                     yield response
             finally:
                 reader.cancel()
@@ -209,45 +208,3 @@ class DrafterServer:
         await self.server.stop(grace_s)
         self.servicer.sessions.close()
         await asyncio.to_thread(self.desk.close)
-
-
-async def _first(requests: AsyncIterator[Any]) -> common_pb2.StreamOpening:
-    async for request in requests:
-        if request.WhichOneof("frame") == "opening":
-            opening: common_pb2.StreamOpening = request.opening
-            return opening
-        break
-    raise InvalidRequestError("a stream begins with its opening")
-
-
-async def _until_end(outbox: asyncio.Queue[Any]) -> AsyncIterator[Any]:
-    while (response := await outbox.get()) is not None:
-        if isinstance(response, Exception):
-            raise response
-        yield response
-
-
-def _put_all(outbox: asyncio.Queue[Any], frames: list[pb.ControlResponse]) -> None:
-    for frame in frames:
-        outbox.put_nowait(frame)
-
-
-def _drafted_frames(drafted: pb.Drafted) -> list[pb.ControlResponse]:
-    """A round's trees in frames of at most MAX_FRAME_BYTES."""
-    parts: list[list[pb.DraftedRow]] = [[]]
-    size = 0
-    for row in drafted.rows:
-        size += row.ByteSize() + 8
-        if size > MAX_FRAME_BYTES and parts[-1]:
-            parts.append([])
-            size = row.ByteSize() + 8
-        parts[-1].append(row)
-    return [
-        pb.ControlResponse(
-            drafted=pb.Drafted(
-                round_id=drafted.round_id, rows=rows, is_last=number == len(parts),
-                draft_ms=drafted.draft_ms,
-            )
-        )
-        for number, rows in enumerate(parts, start=1)
-    ]  # fmt: skip
