@@ -13,6 +13,7 @@ from whiflash.trajectories.sealed.tier import SealedTier
 
 logger = logging.getLogger(__name__)
 RETRY_S = 30.0
+STOP_S = 10.0
 NICENESS = 10
 MAX_LOGGED_FAILURES = 10
 
@@ -60,13 +61,14 @@ class SealBuilder:
             return is_idle and not self._resting
 
     def stop(self) -> None:
-        """Ends the thread after the piece that is just being built. Idempotent."""
+        """Ends the thread after the piece that is just being built, which is waited for only so
+        long: a file is whole or not there. Idempotent."""
         with self._changed:
             self._is_stopping = True
             self._changed.notify_all()
             thread = self._thread
         if thread is not None:
-            thread.join()
+            thread.join(STOP_S)
 
     def _run(self) -> None:
         with contextlib.suppress(AttributeError, OSError):

@@ -121,12 +121,9 @@ class Ledger:
         self.num_masked = 0 if state == LIVE else len(directory)
         self._by_id = np.argsort(directory.record_ids, kind="stable").astype(np.int32)
         self._sorted_ids = directory.record_ids[self._by_id]
-
-    @property
-    def num_bytes(self) -> int:
-        """Memory, by estimate."""
         own = self.states.nbytes + self._by_id.nbytes + self._sorted_ids.nbytes
-        return own + self.directory.num_bytes
+        self.num_bytes = own + directory.num_bytes
+        """Memory, by estimate."""
 
     @property
     def num_live_tokens(self) -> int:
