@@ -4,8 +4,7 @@ stored token takes."""
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
@@ -16,12 +15,14 @@ from whiflash.bench.recordings import Ids
 from whiflash.bench.redis_process import RedisAddress
 from whiflash.core.errors import WhiFlashError
 from whiflash.core.protocols import Tokenizer
+from whiflash.engine.store import LIVE_NAMESPACE_BYTES
 from whiflash.trajectories.file_log import FileLog
-from whiflash.trajectories.index import TrajectoryIndexes
+from whiflash.trajectories.index import Sealing, TrajectoryIndexes
 from whiflash.trajectories.log import LogLimits, TrajectoryLog
 from whiflash.trajectories.open import open_log
 from whiflash.trajectories.record import TrajectoryRecord
 from whiflash.trajectories.redaction import RedactedLog, Redactor
+from whiflash.trajectories.sealed.folder import SealedFolder
 
 NAMESPACE: Final = "bench"
 TURN_TOKENS: Final = 64
@@ -30,7 +31,9 @@ FLUSH_EVERY: Final = 1024
 WAIT_S: Final = 60.0
 LOAD_S: Final = 300.0
 PAUSE_S: Final = 0.003
-INDEX_BYTES: Final = 3 * 2**30
+INDEX_BYTES: Final = 2**30
+SEALED_BYTES: Final = 2**30
+SEEN_SHARE: Final = 0.9  # repeats are left out
 LIMITS: Final = LogLimits(max_namespace_bytes=2**30, max_bytes=2**31)
 NUM_IDS: Final = 49_152
 NUM_PHRASES: Final = 20_000
@@ -102,23 +105,27 @@ def _quantiles(store: str, waits_ms: list[float]) -> dict[str, Any]:
 
 
 def loading_rows(redis: RedisAddress | None, num_tokens: int) -> list[dict[str, Any]]:
-    """What a new process needs until all of a store can be drafted from."""
+    """What a new process needs until all of a store can be drafted from: nothing sealed yet, and
+    with the sealed files of the process before it."""
     rows = []
     with TemporaryDirectory() as folder:
         with closing(FileLog(folder, LIMITS)) as log:
-            written_s = _fill(log, num_tokens)
-        stored = sum(path.stat().st_size for path in Path(folder).rglob("*") if path.is_file())
-        with closing(FileLog(folder, LIMITS)) as log:
-            rows.append(_loaded("file", log, num_tokens) | {"write_s": written_s})
-        rows[-1]["stored_bytes"] = stored / num_tokens
+            written = {"write_s": _fill(log, num_tokens)}
+        files = (path for path in Path(folder).rglob("*") if path.is_file())
+        written["stored_bytes"] = sum(path.stat().st_size for path in files) / num_tokens
+        for state in ("file", "file, sealed before"):
+            with closing(FileLog(folder, LIMITS)) as log:
+                sealed = SealedFolder.beside_log(Path(folder))
+                rows.append(_loaded(state, log, sealed, num_tokens) | written)
+            written = {"write_s": None, "stored_bytes": None}
     if redis is not None:
         empty = redis.memory_bytes()
-        with closing(open_log(redis.url, None, LIMITS)) as log:
-            written_s = _fill(log, num_tokens)
-        stored = redis.memory_bytes() - empty
-        with closing(open_log(redis.url, None, LIMITS)) as log:
-            rows.append(_loaded("Redis by socket", log, num_tokens) | {"write_s": written_s})
-        rows[-1]["stored_bytes"] = stored / num_tokens
+        with closing(open_log(redis.url, None, LIMITS)) as shared:
+            written = {"write_s": _fill(shared, num_tokens)}
+        written["stored_bytes"] = (redis.memory_bytes() - empty) / num_tokens
+        with closing(open_log(redis.url, None, LIMITS)) as shared:
+            sealed = SealedFolder.temporary()
+            rows.append(_loaded("Redis by socket", shared, sealed, num_tokens) | written)
     return rows
 
 
@@ -136,27 +143,32 @@ def _fill(log: TrajectoryLog, num_tokens: int) -> float:
     return time.perf_counter() - start
 
 
-def _loaded(store: str, log: TrajectoryLog, num_tokens: int) -> dict[str, Any]:
-    with _ready(log) as (indexes, seconds):
+def _loaded(
+    store: str, log: TrajectoryLog, folder: SealedFolder, num_tokens: int
+) -> dict[str, Any]:
+    """The budgets of memory are the engine's. load_s: until everything can be drafted from;
+    seal_s: until what the live tier has no room for lies in files."""
+    sealing = Sealing(folder, SEALED_BYTES, SEALED_BYTES)
+    with (
+        closing(folder),
+        TrajectoryIndexes(log, INDEX_BYTES, LIVE_NAMESPACE_BYTES, sealing=sealing) as indexes,
+    ):
+        start = time.perf_counter()
         index = indexes.live(NAMESPACE)
-        _require(index.num_tokens >= num_tokens, f"only {index.num_tokens} tokens were loaded")
+        _require(indexes.flush(LOAD_S) and indexes.ready_shared, "the store was not read in time")
+        load_s = time.perf_counter() - start
+        _require(indexes.flush_sealed(LOAD_S), "the old runs were not sealed in time")
+        sealed_tokens = indexes.num_sealed_tokens
+        _require(index.num_tokens >= SEEN_SHARE * num_tokens, f"{index.num_tokens} were indexed")
         return {
             "store": store,
             "tokens": num_tokens,
-            "load_s": seconds,
-            "rate": num_tokens / seconds,
-            "index_bytes": indexes.num_bytes / num_tokens,
+            "load_s": load_s,
+            "rate": num_tokens / load_s,
+            "seal_s": time.perf_counter() - start,
+            "live_bytes": index.num_bytes / max(index.live.num_tokens, 1),
+            "sealed_bytes": indexes.num_sealed_bytes / sealed_tokens if sealed_tokens else None,
         }
-
-
-@contextmanager
-def _ready(log: TrajectoryLog) -> Iterator[tuple[TrajectoryIndexes, float]]:
-    """Indexes that hold all of the namespace, and the seconds that took."""
-    with TrajectoryIndexes(log, INDEX_BYTES) as indexes:
-        start = time.perf_counter()
-        indexes.live(NAMESPACE)
-        _require(indexes.flush(LOAD_S) and indexes.ready_shared, "the store was not read in time")
-        yield indexes, time.perf_counter() - start
 
 
 def _require(is_done: bool, what: str) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from whiflash.bench.demo_runs import demo_table, pass_of, run_demo
+from whiflash.bench.index_measure import IndexFigures, measure_index
 from whiflash.bench.isolation import isolation_table
 from whiflash.bench.redis_process import RedisAddress, redis_server
 from whiflash.bench.replay_tables import replay_tables
@@ -25,22 +26,25 @@ from whiflash.engine.engine import Engine
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How much is measured. demo: more arguments of `whiflash demo`."""
+    """How much is measured. demo: more arguments of `whiflash demo`; has_shared_demo: it is run
+    over Redis too."""
 
     num_turns: int
     loaded_tokens: int
+    index_tokens: tuple[int, ...]
     num_trials: int
     trial_tokens: int
     replay: ReplaySizes
     demo: tuple[str, ...] = ()
+    has_shared_demo: bool = True
 
 
-FULL: Final = Effort(500, 10_000_000, 12, 32, FULL_REPLAY)
-QUICK: Final = Effort(20, 50_000, 2, 24, QUICK_REPLAY, ("--sessions", "1"))
+FULL: Final = Effort(500, 10_000_000, (1_000_000, 10_000_000), 12, 32, FULL_REPLAY)
+QUICK: Final = Effort(20, 50_000, (20_480,), 2, 24, QUICK_REPLAY, ("--sessions", "1"), False)
 
 
 def run(options: SuiteOptions) -> SuiteResult:
-    """About fifteen minutes on two cores; `is_quick` about two."""
+    """About fifteen minutes on two cores; `is_quick` about one."""
     effort = QUICK if options.is_quick else FULL
     tables: list[Table] = []
     with ExitStack() as servers:
@@ -48,6 +52,8 @@ def run(options: SuiteOptions) -> SuiteResult:
         with Engine(model=options.model) as engine:
             plan = engine.plan()
             tables += _engine_tables(engine, redis, effort)
+        _say("the index")
+        tables.append(index_table([measure_index(count) for count in effort.index_tokens]))
         _say("loading a store")
         tables.append(loading_table(loading_rows(redis, effort.loaded_tokens)))
         if options.data is not None:
@@ -55,7 +61,7 @@ def run(options: SuiteOptions) -> SuiteResult:
         _say("the demo over a file store")
         live = run_demo(options.model, *effort.demo)
         tables.append(demo_table("over a file store", live))
-        if redis is not None:
+        if redis is not None and effort.has_shared_demo:
             _say("the demo over Redis")
             shared = run_demo(options.model, "--redis", redis.url, *effort.demo)
             tables.append(demo_table("over Redis", shared))
@@ -99,6 +105,28 @@ def visible_table(rows: list[dict[str, Any]]) -> Table:
     return Table("visible", "append to visible", note, columns, tuple(rows))
 
 
+def index_table(figures: Sequence[IndexFigures]) -> Table:
+    """What the index costs, by size."""
+    columns = (
+        Column("num_tokens", "tokens", ","),
+        Column("sealed_tokens", "of them sealed", ","),
+        Column("build_tokens_per_s", "built, tokens/s", ",.0f"),
+        Column("live_bytes_per_token", "live, B/token", ".1f"),
+        Column("sealed_bytes_per_token", "sealed, B/token", ".1f"),
+        Column("lookup_p50_us", "lookup p50, us a row", ".1f"),
+        Column("lookup_p99_us", "p99", ".1f"),
+        Column("matched_tokens", "matched", ".1f"),
+        Column("gil_free_share", "free of the GIL", ".2f"),
+    )
+    note = (
+        "A whole lookup of a batch of 32 sequences, own context and Python included, by row. "
+        "`free of the GIL`: how much of a long lookup another thread can run Python in; half "
+        "where two threads share a core."
+    )
+    rows = tuple(one.record() for one in figures)
+    return Table("index", "the index of earlier runs", note, columns, rows)
+
+
 def loading_table(rows: list[dict[str, Any]]) -> Table:
     """How long a new process needs, and what a token takes."""
     columns = (
@@ -108,11 +136,14 @@ def loading_table(rows: list[dict[str, Any]]) -> Table:
         Column("rate", "tokens/s", ",.0f"),
         Column("write_s", "write, s", ".1f"),
         Column("stored_bytes", "stored, B/token", ".2f"),
-        Column("index_bytes", "index, B/token", ".1f"),
+        Column("seal_s", "sealed after, s", ".1f"),
+        Column("live_bytes", "live, B/token", ".1f"),
+        Column("sealed_bytes", "sealed, B/token", ".1f"),
     )
     note = (
-        "A new process until all of the namespace can be drafted from; meanwhile it serves. Text "
-        f"made of phrases that come again, in records of 512 tokens; {len(rows)} of 2 stores."
+        "A new process until all of the namespace can be drafted from; meanwhile it serves. What "
+        "the live tier has no room for (160 MiB) is sealed on another thread. Text made of "
+        "phrases that come again, in records of 512 tokens."
     )
     return Table("loading", "loading a store at the start", note, columns, tuple(rows))
 
