@@ -9,7 +9,7 @@ import numpy as np
 from whiflash.trajectories.deletion import Deletion
 from whiflash.trajectories.sealed.file import SegmentData, read_segment
 from whiflash.trajectories.sealed.ledger import Ledger, Mask
-from whiflash.trajectories.sealed.text import DEAD, LIVE, TOKEN_BYTES, UNCONFIRMED, code_at
+from whiflash.trajectories.sealed.text import DEAD, TOKEN_BYTES, UNCONFIRMED, code_at
 from whiflash.trajectories.sealed.volume import Part
 
 MAX_DEAD_SHARE = 0.125  # of expired tokens, before they are cut out
@@ -50,11 +50,11 @@ class Segment:
         """Its bytes hold what was deleted, or much that expired."""
         return not self.has_file or self.ledger.dead_share() > MAX_DEAD_SHARE
 
-    def deletable(self, deletion: Deletion) -> Mask:
-        """bool [R]: the runs that a tombstone met now deletes. Unconfirmed ones come behind it, if
+    def covered(self, deletion: Deletion) -> Mask:
+        """bool [R]: the runs that a tombstone met now covers. Unconfirmed ones come behind it, if
         they come at all."""
         return np.asarray(
-            self.data.directory.covered(deletion) & (self.ledger.states == LIVE), np.bool_
+            self.data.directory.covered(deletion) & (self.ledger.states != UNCONFIRMED), np.bool_
         )
 
     def remove_file(self) -> None:

@@ -108,7 +108,7 @@ class SealedTier:
 
     def delete(self, deletion: Deletion) -> None:
         """What is covered is not found from here on; files that hold it are gone at once."""
-        masks = [(segment, segment.deletable(deletion)) for segment in self.segments]
+        masks = [(segment, segment.covered(deletion)) for segment in self.segments]
         with self.lock:
             self._waiting.remove(lambda run: deletion.covers_source(run.run_id, run.subject))
             if self._job is not None:
