@@ -23,7 +23,7 @@ PROMPT = tuple(range(5, 37))
 
 
 class DistantOracle(OracleDrafter):
-    """An oracle whose rounds arrive when `is_late(round id)` is False; what it was asked is kept."""
+    """An oracle whose rounds arrive unless `is_late(round id)`; what it was asked is kept."""
 
     def __init__(self, toy: LoadedTarget, is_late: Callable[[int], bool]) -> None:
         answer = plain_answer(toy.target, toy.tokenizer, request(), 0, 0).token_ids
@@ -54,11 +54,19 @@ class DistantOracle(OracleDrafter):
         del self.rounds[round_id]
 
 
+def never_late(round_id: int) -> bool:
+    return False
+
+
+def always_late(round_id: int) -> bool:
+    return True
+
+
 def request() -> GenerationRequest:
     return GenerationRequest(PROMPT, SamplingParams(max_tokens=24, ignore_eos=True))
 
 
-@pytest.mark.parametrize("is_late", [lambda n: False, lambda n: n % 2 == 0, lambda n: True])
+@pytest.mark.parametrize("is_late", [never_late, lambda n: n % 2 == 0, always_late])
 def test_late_rounds_cost_their_draft_only(
     toy: LoadedTarget, make_core: MakeCore, is_late: Callable[[int], bool]
 ) -> None:
@@ -74,7 +82,7 @@ def test_late_rounds_cost_their_draft_only(
 
 
 def test_an_arm_that_is_down_is_not_asked(toy: LoadedTarget, make_core: MakeCore) -> None:
-    drafter = DistantOracle(toy, lambda n: False)
+    drafter = DistantOracle(toy, never_late)
     drafter.is_up = False
     core = make_core({"oracle": drafter})
     ((done,),) = run(core, request())
@@ -86,7 +94,7 @@ def test_an_arm_that_is_down_is_not_asked(toy: LoadedTarget, make_core: MakeCore
 
 
 def test_only_what_is_predicted_in_time_is_waited_for(toy: LoadedTarget) -> None:
-    soon, never = DistantOracle(toy, lambda n: False), DistantOracle(toy, lambda n: True)
+    soon, never = DistantOracle(toy, never_late), DistantOracle(toy, always_late)
     soon.expected_ms, never.expected_ms = 1.0, 10_000.0
     hold = Hold(lambda: 50.0)
     awaited = [Awaited(guarded(one), one.ask([])) for one in (never, soon)]
