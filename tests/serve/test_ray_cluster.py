@@ -39,7 +39,7 @@ def test_the_cluster_on_ray(tmp_path: Path) -> None:
         "PYTHONPATH": str(ROOT),
         "OMP_NUM_THREADS": "1",
     }
-    tests = f"ip link set lo up && exec {sys.executable} -m pytest -q -x -p no:cacheprovider"
+    tests = f"ip link set lo up && exec {sys.executable} -m pytest -q -p no:cacheprovider"
     run = subprocess.run(
         ["unshare", "-rn", "--kill-child", "--pid", "--fork", "--mount-proc",
          "sh", "-c", f"{tests} {INSIDE}"],
