@@ -90,7 +90,7 @@ def test_rows_of_which_the_other_end_holds_a_part(row: DraftRow, data: st.DataOb
     st.lists(st.integers(0, 4), max_size=3),
 )
 def test_tensors(dtype: torch.dtype, shape: list[int]) -> None:
-    tensor = (torch.arange(int(np.prod(shape)) or 0) % 97).to(dtype).reshape(shape or [0])
+    tensor = (torch.arange(int(np.prod(shape))) % 97).to(dtype).reshape(shape)
     read = convert.read_tensor(convert.tensor_message(tensor))
     assert read.dtype == dtype
     assert torch.equal(read, tensor)
@@ -148,9 +148,8 @@ def route_rows(draw: st.DrawFn) -> RouteRow:
 def same_route(a: RouteRow, b: RouteRow) -> bool:
     names = ("sequence_id", "namespace", "arms", "matched", "max_nodes", "context_tokens",
              "backlog", "load")  # fmt: skip
-    pair = (a.signals.hidden, b.signals.hidden)
-    hidden = pair == (None, None) or (None not in (pair[0] is None, pair[1] is None)
-                                      and np.array_equal(*pair))  # fmt: skip
+    mine, other = a.signals.hidden, b.signals.hidden
+    hidden = mine is other if mine is None or other is None else np.array_equal(mine, other)
     signals = ("entropy", "margin", "recent", "agreement")
     return (
         hidden
