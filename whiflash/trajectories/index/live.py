@@ -158,6 +158,7 @@ class LiveIndex:
             num_gone += len(unwanted)
             if len(unwanted) < len(part.spans):
                 self._insert(part.without(is_unwanted), place)
+        self._keep_within_budget()
         return num_gone
 
     def _insert(self, part: Part, place: int) -> None:

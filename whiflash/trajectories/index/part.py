@@ -76,6 +76,7 @@ class Part:
             rebuilt.automaton.end_run()
             end = len(rebuilt.automaton)
             rebuilt.spans.append(replace(span, start=start, end=end))
+        rebuilt.automaton.take_room(rebuilt.automaton.trimmed())
         return rebuilt
 
     def check_integrity(self, num_readers: int) -> None:

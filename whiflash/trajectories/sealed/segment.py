@@ -13,7 +13,7 @@ from whiflash.trajectories.sealed.text import DEAD, TOKEN_BYTES, UNCONFIRMED, co
 from whiflash.trajectories.sealed.volume import Part
 
 MAX_DEAD_SHARE = 0.125  # of expired tokens, before they are cut out
-_NUM_CHECKED = 1024
+_NUM_CHECKED = 128
 
 
 class Segment:

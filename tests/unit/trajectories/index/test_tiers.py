@@ -283,7 +283,7 @@ def test_a_million_tokens_within_the_budgets(tmp_path: Path) -> None:
     phrases = rng.integers(0, 49_152, (400, 64)).astype(np.int32)
     log = MemoryLog()
     sealing = Sealing(SealedFolder.beside_log(tmp_path))
-    with TrajectoryIndexes(log, 84 * 600_000, sealing=sealing) as indexes:
+    with TrajectoryIndexes(log, 84 * 400_000, sealing=sealing) as indexes:
         index = indexes.live("a")
         num_tokens = 0
         while num_tokens < 1_000_000:
@@ -299,7 +299,7 @@ def test_a_million_tokens_within_the_budgets(tmp_path: Path) -> None:
         indexes.check_integrity()
         assert index.sealed is not None
         assert index.num_tokens == num_tokens
-        assert index.num_bytes <= 84 * 600_000
+        assert index.num_bytes <= 84 * 400_000
         assert index.num_bytes <= 84 * index.live.num_tokens
         assert index.sealed.num_tokens > 200_000
         assert index.num_sealed_bytes <= 8 * index.sealed.num_tokens

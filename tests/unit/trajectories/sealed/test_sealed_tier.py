@@ -281,7 +281,9 @@ def test_runs_expire_and_are_cut_out_when_they_are_many(tmp_path: Path) -> None:
 def test_the_oldest_go_when_the_quota_is_reached(tmp_path: Path) -> None:
     tier = tier_at(tmp_path, MIN_BYTES)
     for number in range(1, 60):
-        seal(tier, run(number, length=500))
+        tier.take([run(number, length=500)])
+        assert tier.work()
+    work_out(tier)
     assert tier.num_evicted > 0
     assert tier.num_bytes <= MIN_BYTES
     assert held(tier)[-1] == 59
