@@ -29,13 +29,17 @@ class VerifierTable(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    cpus: float = Field(1.0, ge=0, description="CPUs of a replica, as Ray counts them")
-    gpus: float = Field(0.0, ge=0, description="GPUs of a replica, or a fraction of one")
-    min_replicas: int = Field(1, ge=1, description="always there")
-    max_replicas: int = Field(1, ge=1, description="beyond min_replicas the load decides")
-    drain_s: float = Field(30.0, ge=0, description="what turns get before they are moved")
-    upscale_s: float = Field(5.0, ge=0, description="how long a need must last before one is added")
-    downscale_s: float = Field(120.0, ge=0, description="and how long one must idle before it goes")
+    cpus: float = Field(default=1.0, ge=0, description="CPUs of a replica, as Ray counts them")
+    gpus: float = Field(default=0.0, ge=0, description="GPUs of a replica, or a fraction of one")
+    min_replicas: int = Field(default=1, ge=1, description="always there")
+    max_replicas: int = Field(default=1, ge=1, description="beyond min_replicas the load decides")
+    drain_s: float = Field(default=30.0, ge=0, description="what turns get before they are moved")
+    upscale_s: float = Field(
+        default=5.0, ge=0, description="how long a need must last"
+    )
+    downscale_s: float = Field(
+        default=120.0, ge=0, description="how long one must idle"
+    )
 
 
 class DrafterTable(BaseModel):
@@ -44,11 +48,11 @@ class DrafterTable(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    cpus: float = Field(1.0, ge=0, description="CPUs of a replica, as Ray counts them")
-    gpus: float = Field(0.0, ge=0, description="GPUs of a replica, or a fraction of one")
-    replicas: int = Field(1, ge=1, description="each verifier keeps to one of them")
+    cpus: float = Field(default=1.0, ge=0, description="CPUs of a replica, as Ray counts them")
+    gpus: float = Field(default=0.0, ge=0, description="GPUs of a replica, or a fraction of one")
+    replicas: int = Field(default=1, ge=1, description="each verifier keeps to one of them")
     dtype: Literal["float32", "bfloat16", "float64"] = "float32"
-    memory: Bytes = Field(2**30, ge=2**20, description="bytes for the K/V of its sequences")
+    memory: Bytes = Field(default=2**30, ge=2**20, description="bytes for the K/V of its sequences")
 
 
 class RouterTable(BaseModel):
@@ -56,8 +60,8 @@ class RouterTable(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    cpus: float = Field(0.5, ge=0, description="CPUs of the replica, as Ray counts them")
-    gpus: float = Field(0.0, ge=0, description="GPUs of the replica, or a fraction of one")
+    cpus: float = Field(default=0.5, ge=0, description="CPUs of the replica, as Ray counts them")
+    gpus: float = Field(default=0.0, ge=0, description="GPUs of the replica, or a fraction of one")
 
 
 class GatewayTable(BaseModel):
@@ -65,10 +69,14 @@ class GatewayTable(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    cpus: float = Field(0.5, ge=0, description="CPUs of a replica, as Ray counts them")
-    replicas: int = Field(1, ge=1, description="they share nothing")
-    max_calls: int = Field(1024, ge=1, description="open calls of a replica, streams included")
-    start_s: float = Field(600.0, gt=0, description="how long it waits for the first verifier")
+    cpus: float = Field(default=0.5, ge=0, description="CPUs of a replica, as Ray counts them")
+    replicas: int = Field(default=1, ge=1, description="they share nothing")
+    max_calls: int = Field(
+        default=1024, ge=1, description="open calls of a replica"
+    )
+    start_s: float = Field(
+        default=600.0, gt=0, description="how long the first verifier may take"
+    )
 
 
 class ClusterTable(BaseModel):
@@ -78,7 +86,7 @@ class ClusterTable(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    host: str = Field("127.0.0.1", pattern=r"^(127\.0\.0\.1|node)$")
+    host: str = Field(default="127.0.0.1", pattern=r"^(127\.0\.0\.1|node)$")
     token_file: Path | None = None
     trusts_network: bool = False
     verifier: VerifierTable = VerifierTable()

@@ -16,6 +16,7 @@ from ray.serve.handle import DeploymentHandle
 from services.config import ClusterSettings
 from services.directory import ServeDirectory
 from services.verifier import NAME as VERIFIER
+from whiflash.api.v1 import generation_service_pb2 as pb
 from whiflash.core.errors import DeadlineExceededError
 from whiflash.serving.caller import CallContext
 from whiflash.serving.errors import message_of, status_of
@@ -59,7 +60,7 @@ class Gateway:
         return create_app(self._parts.service, self._parts.backend.tokenizer)
 
     async def Generate(  # noqa: N802
-        self, request: Message, grpc_context: RayServegRPCContext
+        self, request: pb.GenerateRequest, grpc_context: RayServegRPCContext
     ) -> AsyncIterator[Message]:
         try:
             call = self._call(request, grpc_context)

@@ -110,7 +110,7 @@ def loading_rows(redis: RedisAddress | None, num_tokens: int) -> list[dict[str, 
     rows = []
     with TemporaryDirectory() as folder:
         with closing(FileLog(folder, LIMITS)) as log:
-            written = {"write_s": _fill(log, num_tokens)}
+            written: dict[str, float | None] = {"write_s": _fill(log, num_tokens)}
         files = (path for path in Path(folder).rglob("*") if path.is_file())
         written["stored_bytes"] = sum(path.stat().st_size for path in files) / num_tokens
         for state in ("file", "file, sealed before"):

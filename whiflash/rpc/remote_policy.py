@@ -100,8 +100,8 @@ class RemotePolicy:
     def _ask(self, rows: Sequence[RouteRow]) -> tuple[int, list[Prediction]] | None:
         self._round_id += 1
         end_s = time.perf_counter() + self.deadline_s
-        for frame in _row_frames(self._round_id, rows):
-            self.link.send(frame)
+        for asked in _row_frames(self._round_id, rows):
+            self.link.send(asked)
         found: list[Prediction] = []
         while (frame := self._next(end_s)) is not None:
             if frame.round_id == self._round_id:  # else it is of a round that was late
