@@ -34,12 +34,8 @@ class VerifierTable(BaseModel):
     min_replicas: int = Field(default=1, ge=1, description="always there")
     max_replicas: int = Field(default=1, ge=1, description="beyond min_replicas the load decides")
     drain_s: float = Field(default=30.0, ge=0, description="what turns get before they are moved")
-    upscale_s: float = Field(
-        default=5.0, ge=0, description="how long a need must last"
-    )
-    downscale_s: float = Field(
-        default=120.0, ge=0, description="how long one must idle"
-    )
+    upscale_s: float = Field(default=5.0, ge=0, description="how long a need must last")
+    downscale_s: float = Field(default=120.0, ge=0, description="how long one must idle")
 
 
 class DrafterTable(BaseModel):
@@ -71,12 +67,8 @@ class GatewayTable(BaseModel):
 
     cpus: float = Field(default=0.5, ge=0, description="CPUs of a replica, as Ray counts them")
     replicas: int = Field(default=1, ge=1, description="they share nothing")
-    max_calls: int = Field(
-        default=1024, ge=1, description="open calls of a replica"
-    )
-    start_s: float = Field(
-        default=600.0, gt=0, description="how long the first verifier may take"
-    )
+    max_calls: int = Field(default=1024, ge=1, description="open calls of a replica")
+    start_s: float = Field(default=600.0, gt=0, description="how long the first verifier may take")
 
 
 class ClusterTable(BaseModel):
