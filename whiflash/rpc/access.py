@@ -80,7 +80,7 @@ class Access:
         asks = bool(self.token) or (self.tls is not None and self.tls.ca is not None)
         if not asks and not _is_loopback(host):
             raise ConfigError(
-                f"{host} can be reached from other machines: set WHIFLASH_RPC_TOKEN, or TLS files "
+                f"{host} can be reached from other machines: give an internal token, or TLS files "
                 "with an authority for clients, or listen on 127.0.0.1"
             )
 

@@ -16,7 +16,7 @@ from whiflash.engine.hold import Awaited, Hold
 from whiflash.target.load import LoadedTarget
 from whiflash.testing.drafters import OracleDrafter
 from whiflash.testing.engines import run
-from whiflash.testing.exactness import plain_answer
+from whiflash.testing.plain import plain_answer
 
 MakeCore = Callable[..., EngineCore]
 PROMPT = tuple(range(5, 37))

@@ -22,7 +22,6 @@ from whiflash.cli.demo.results import PassResult, is_same_text
 from whiflash.cli.demo.show import DemoScreen
 from whiflash.config import EngineConfig
 from whiflash.core.errors import ConfigError
-from whiflash.engine.store import open_store
 from whiflash.trajectories import scope_keys
 from whiflash.trajectories.open import MEMORY
 from whiflash.trajectories.scope import Owner
@@ -103,6 +102,8 @@ def _store(settings: EngineConfig, is_given: bool) -> Iterator[DemoStore]:
     told = "store: " + ("the Redis log" if is_redis else f"the file log in {settings.store}")
     told += f", in namespaces of the tenant {owner.tenant} alone, deleted at the end"
     with _keys(is_redis):
+        from whiflash.engine.store import open_store  # compiles kernels: not for every verb
+
         with closing(open_store(settings)) as opened:
             opened.log.namespaces()  # what is wrong with it is told before a model is loaded
         yield DemoStore(settings, owner, told, "redis" if is_redis else "file", False)
