@@ -186,7 +186,7 @@ class SealedTier:
             return False
         try:
             data = job.built()
-            segment = None if data is None else self._written(data)
+            segment = None if data is None else self._kept(data)
         except BaseException:
             self.num_failures += 1
             with self.lock:
@@ -197,6 +197,14 @@ class SealedTier:
 
     def _to_rewrite(self) -> tuple[Segment, ...]:
         return segments_to_rewrite(self.segments, self._max_tokens)
+
+    def _kept(self, data: SegmentData) -> Segment:
+        try:
+            return self._written(data)
+        except FileNotFoundError:
+            # A deletion takes away what lies in the folder; this was not mapped yet. The job
+            # knows by now which runs it covers.
+            return self._written(data)
 
     def _written(self, data: SegmentData) -> Segment:
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
