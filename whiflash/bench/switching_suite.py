@@ -12,6 +12,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
+from whiflash.bench.absorb import absorb_table
 from whiflash.bench.prompts import all_prompts
 from whiflash.bench.random_drafters import TargetShape, write_dflash, write_eagle3
 from whiflash.bench.suite import Column, Highlight, SuiteOptions, SuiteResult, Table
@@ -81,6 +82,7 @@ def run(options: SuiteOptions) -> SuiteResult:
         prompt = _prompt(parts)
         _run(parts, prompt, 16, 1, is_eager=False)  # what is compiled on first use
         rows = [_row(parts, prompt, num_tokens, period, repeats) for period in PERIODS]
+        absorbing = absorb_table(parts, 1 if options.is_quick else 9)
         target = parts.target.info
         setting = {
             "model": f"{options.model}, {target.dtype}, {target.linears} linears",
@@ -91,7 +93,7 @@ def run(options: SuiteOptions) -> SuiteResult:
     return SuiteResult(
         title="switching between paradigms",
         setting=setting,
-        tables=(Table("switching", "Share of a round", _NOTE, COLUMNS, tuple(rows)),),
+        tables=(Table("switching", "Share of a round", _NOTE, COLUMNS, tuple(rows)), absorbing),
         highlights=_highlights(rows),
     )
 
