@@ -219,12 +219,15 @@ def test_a_full_queue_is_503_with_retry_after_and_waiting_is_told(engine: Engine
         comments, statuses = [], []
         with client(server, None) as http:
 
+            together = threading.Barrier(12)
+
             def ask() -> None:
+                together.wait(WAIT_S)
                 with http.stream("POST", PATH, json=body) as answer:
                     statuses.append((answer.status_code, answer.headers.get("retry-after")))
                     comments.extend(line for line in answer.iter_lines() if line.startswith(":"))
 
-            threads = [threading.Thread(target=ask) for _ in range(6)]
+            threads = [threading.Thread(target=ask) for _ in range(12)]
             for thread in threads:
                 thread.start()
             for thread in threads:
