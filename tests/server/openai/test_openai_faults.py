@@ -218,7 +218,6 @@ def test_a_full_queue_is_503_with_retry_after_and_waiting_is_told(engine: Engine
         body = {**LONG, "max_tokens": 150, "n": 8, "stream": True}
         comments, statuses = [], []
         with client(server, None) as http:
-
             together = threading.Barrier(12)
 
             def ask() -> None:
