@@ -102,6 +102,7 @@ def outside(target: str) -> dict[str, Any]:
         return found
 
 
+@pytest.mark.soak  # minutes on two busy cores: killed actors come back when Serve gets to it
 def test_drafter_and_router_run_in_their_own_actors(target: str) -> None:
     """Their drafts are verified, their decisions taken; killed, they change no text, and Serve
     brings them back at other addresses."""
