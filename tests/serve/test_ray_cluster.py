@@ -39,7 +39,8 @@ def test_the_cluster_on_ray(tmp_path: Path) -> None:
         "PYTHONPATH": str(ROOT),
         "OMP_NUM_THREADS": "1",
     }
-    tests = f"ip link set lo up && exec {sys.executable} -m pytest -q --tb=short -p no:cacheprovider -W ignore"
+    options = "-q --tb=short -p no:cacheprovider -W ignore -m 'not soak'"
+    tests = f"ip link set lo up && exec {sys.executable} -m pytest {options}"
     run = subprocess.run(
         ["unshare", "-rn", "--kill-child", "--pid", "--fork", "--mount-proc",
          "sh", "-c", f"{tests} {INSIDE}"],
