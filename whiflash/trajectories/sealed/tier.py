@@ -9,6 +9,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from whiflash.trajectories.deletion import Deletion
+from whiflash.trajectories.errors import StoreError
 from whiflash.trajectories.sealed.file import SegmentData, segment_path, write_segment
 from whiflash.trajectories.sealed.folder import SealedFolder
 from whiflash.trajectories.sealed.job import Job, Waiting, segments_to_rewrite
@@ -23,6 +24,7 @@ SEGMENTS_PER_QUOTA = 4
 MAX_SEGMENT_TOKENS = 16 * 2**20  # 0.3 GB while it is sorted
 BYTES_PER_TOKEN = 7.5
 MAX_WAITING_TOKENS = 4 * 2**20
+MAX_WRITES = 4
 
 
 class SealedTier:
@@ -207,14 +209,21 @@ class SealedTier:
             return self._written(data)
 
     def _written(self, data: SegmentData) -> Segment:
+        """The log's own deletion may erase a file before it was opened: then another one is
+        written, and masked as soon as the tailer has met the tombstone."""
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        path = segment_path(self._folder, self._next_number)
-        self._next_number += 1
-        write_segment(path, self.namespace, data, is_synced=self._is_durable)
-        segment = Segment.opened(path, self.namespace, LIVE)
-        if not self._is_durable:
-            path.unlink()
-        return segment
+        for _ in range(MAX_WRITES):
+            path = segment_path(self._folder, self._next_number)
+            self._next_number += 1
+            try:
+                write_segment(path, self.namespace, data, is_synced=self._is_durable)
+                segment = Segment.opened(path, self.namespace, LIVE)
+            except FileNotFoundError:
+                continue
+            if not self._is_durable:
+                path.unlink()
+            return segment
+        raise StoreError(f"segments in {self._folder} go away as soon as they are written")
 
     def _install(self, job: Job, segment: Segment | None) -> None:
         """Runs that were masked meanwhile are so in the new segment too."""

@@ -255,6 +255,35 @@ def test_a_deletion_while_its_runs_are_being_sealed(tmp_path: Path) -> None:
     assert held(tier) == [2, 4]
 
 
+@pytest.mark.parametrize("moment", ["before the rename", "before it is opened"])
+def test_a_deletion_by_the_log_while_a_file_is_being_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """The file log erases what a tombstone covers before the tailer has met it."""
+    tier = tier_at(tmp_path)
+    folder = SealedFolder.beside_log(tmp_path).of_namespace("a")
+    tier.take([run(1, "r1"), run(2, "r2")])
+    replace, was_erased = Path.replace, []
+
+    def erasing(path: Path, target: Path) -> None:
+        is_first = not was_erased
+        was_erased.append(True)
+        if is_first and moment == "before the rename":
+            erase_covered(folder, by_run("r1"))
+        replace(path, target)
+        if is_first:
+            erase_covered(folder, by_run("r1"))
+
+    monkeypatch.setattr(Path, "replace", erasing)
+    assert tier.work()
+    tier.delete(by_run("r1"))
+    assert held(tier) == [2]
+    assert packed(run(1).tokens.tolist()) not in bytes_on_disk(tmp_path)
+    work_out(tier)
+    assert held(tier) == [2]
+    assert tier.num_failures == 0
+
+
 def test_a_record_that_is_written_again_after_its_deletion_is_another(tmp_path: Path) -> None:
     tier = tier_at(tmp_path)
     seal(tier, run(1, "r1"), run(2))
