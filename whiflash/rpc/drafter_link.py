@@ -5,9 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import random
-import secrets
-import threading
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable
@@ -15,24 +12,17 @@ from typing import Any
 
 import grpc
 
-from whiflash.core.errors import WhiFlashError
 from whiflash.rpc.access import Access
 from whiflash.rpc.channels import open_channel
 from whiflash.rpc.faults import LinkLostError, error_of
 from whiflash.rpc.identity import check_identity
+from whiflash.rpc.kept_link import OPEN_S, SILENCE_S, KeptLink, queued
 from whiflash.rpc.loop import RpcLoop
 from whiflash.rpc.v1 import common_pb2
 from whiflash.rpc.v1 import drafter_service_pb2 as pb
 from whiflash.rpc.v1.drafter_service_pb2_grpc import DrafterServiceStub
 
 logger = logging.getLogger(__name__)
-
-SILENCE_S = 2.0
-"""A drafter without a word for so long is lost: links may swallow everything without an error."""
-
-PING_S = 0.4
-DESCRIBE_S = 5.0
-RETRY_S, MAX_RETRY_S = 0.1, 2.0
 
 
 async def describe(address: str, access: Access) -> pb.DescribeDrafterResponse:
@@ -41,15 +31,15 @@ async def describe(address: str, access: Access) -> pb.DescribeDrafterResponse:
         call = DrafterServiceStub(channel).DescribeDrafter
         try:
             answer: pb.DescribeDrafterResponse = await call(
-                pb.DescribeDrafterRequest(), timeout=DESCRIBE_S, metadata=access.metadata()
+                pb.DescribeDrafterRequest(), timeout=OPEN_S, metadata=access.metadata()
             )
         except grpc.aio.AioRpcError as failure:
             raise error_of(failure) from None
         return answer
 
 
-class DrafterLink:
-    """Lives on an RpcLoop; the engine's thread reads `state` and hands frames over.
+class DrafterLink(KeptLink):
+    """Both streams; the engine's thread hands frames over.
 
     identity: what this end expects. live: sequences whose state the drafter is to keep.
     """
@@ -62,43 +52,19 @@ class DrafterLink:
         live: Callable[[], Iterable[int]],
         access: Access | None = None,
     ) -> None:
-        self.address = address
-        self.client = secrets.token_hex(8)
+        super().__init__("drafter", loop, address, access)
         self.epoch = 0
         self.incarnation = ""
-        self.is_up = False
-        self.problem = "not reached yet"
-        self.changed = threading.Condition()
         self.drafted: deque[pb.Drafted] = deque()
         self.outstanding = 0
-        self._loop = loop
         self._identity = identity
         self._live = live
-        self._access = access or Access()
         self._control: asyncio.Queue[pb.ControlRequest | None] = asyncio.Queue()
         self._bulk: deque[pb.BulkRequest] = deque()
         self._credits = 0
         self._ended_epoch = 0
         self._has_bulk = asyncio.Event()
-        self._heard_s = 0.0
-        self._task: asyncio.Task[None] | None = None
-        self.num_openings = 0
-        loop.run(self._start())
-
-    async def _start(self) -> None:
-        self._task = asyncio.create_task(self._keep_open())
-
-    def close(self) -> None:
-        """Ends both streams. Idempotent."""
-        if self._task is not None:
-            self._loop.run(self._stop(), 10.0)
-
-    async def _stop(self) -> None:
-        task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            await asyncio.wait([task])
-        self._down("closed")
+        self._begin()
 
     def send_control(self, epoch: int, request: pb.ControlRequest) -> None:
         """From the engine's thread; nothing where the epoch is over."""
@@ -118,27 +84,9 @@ class DrafterLink:
             self._bulk.append(request)
             self._has_bulk.set()
 
-    async def _keep_open(self) -> None:
-        wait_s = RETRY_S
-        while True:
-            began_s = time.monotonic()
-            try:
-                async with open_channel(self.address, self._access) as channel:
-                    await self._session(DrafterServiceStub(channel))
-                problem = "the drafter left"
-            except grpc.aio.AioRpcError as failure:
-                problem = str(error_of(failure))
-            except (WhiFlashError, TimeoutError) as error:
-                problem = str(error)
-            self._down(problem)
-            if time.monotonic() - began_s > MAX_RETRY_S:
-                wait_s = RETRY_S
-            # Jitter: all verifiers have lost a drafter at the same moment.
-            await asyncio.sleep(wait_s * random.uniform(0.5, 1.5))
-            wait_s = min(2 * wait_s, MAX_RETRY_S)
-
-    async def _session(self, stub: Any) -> None:
-        """One epoch. Returns, or raises, when it is over."""
+    async def _session(self, channel: grpc.aio.Channel) -> None:
+        """One epoch."""
+        stub: Any = DrafterServiceStub(channel)
         self.epoch += 1
         self._control, self._bulk = asyncio.Queue(), deque()
         has_bulk = self._has_bulk = asyncio.Event()
@@ -148,11 +96,11 @@ class DrafterLink:
         )  # fmt: skip
         metadata = self._access.metadata()
         self._control.put_nowait(pb.ControlRequest(opening=opening))
-        control = stub.Control(self._control_frames(self._control), metadata=metadata)
+        control = stub.Control(queued(self._control), metadata=metadata)
         frames = self._bulk_frames(opening, has_bulk, self.epoch)
         bulk = stub.Bulk(frames, metadata=metadata)
         try:
-            async with asyncio.timeout(DESCRIBE_S):
+            async with asyncio.timeout(OPEN_S):
                 welcome = (await anext(aiter(control))).welcome
                 check_identity(self._identity, welcome.identity, "verifier")
                 self._credits = (await anext(aiter(bulk))).welcome.credits
@@ -186,19 +134,9 @@ class DrafterLink:
                     task.result()
 
     async def _watch(self) -> None:
-        number = 0
-        while time.monotonic() - self._heard_s < SILENCE_S:
-            number += 1
-            self._control.put_nowait(pb.ControlRequest(ping=common_pb2.Ping(number=number)))
-            await asyncio.sleep(PING_S)
+        control = self._control
+        await self._ping(lambda ping: control.put_nowait(pb.ControlRequest(ping=ping)))
         raise LinkLostError(f"no word for {SILENCE_S:g} s")
-
-    @staticmethod
-    async def _control_frames(
-        queue: asyncio.Queue[pb.ControlRequest | None],
-    ) -> AsyncIterator[pb.ControlRequest]:
-        while (frame := await queue.get()) is not None:
-            yield frame
 
     async def _bulk_frames(
         self, opening: common_pb2.StreamOpening, has_bulk: asyncio.Event, epoch: int
@@ -244,11 +182,4 @@ class DrafterLink:
             self.outstanding = 0
             self.num_openings += 1
             self.is_up = True
-            self.changed.notify_all()
-
-    def _down(self, problem: str) -> None:
-        if self.is_up:
-            logger.warning("drafter at %s is lost: %s", self.address, problem)
-        with self.changed:
-            self.is_up, self.problem = False, problem
             self.changed.notify_all()

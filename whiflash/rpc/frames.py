@@ -1,15 +1,20 @@
-"""Frames of streams: the first, the last, and a round's trees in as many as it takes."""
+"""Frames of streams: the first, the last, and what goes into how many of them."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from typing import Any
+from collections.abc import AsyncIterator, Iterable
+from typing import Any, Final, TypeVar
+
+from google.protobuf.message import Message
 
 from whiflash.core.errors import InvalidRequestError
 from whiflash.rpc.channels import MAX_FRAME_BYTES
 from whiflash.rpc.v1 import common_pb2
 from whiflash.rpc.v1 import drafter_service_pb2 as pb
+
+M = TypeVar("M", bound=Message)
+_OVERHEAD_BYTES: Final = 8  # of a message among others: its tag and length
 
 
 async def first_frame(requests: AsyncIterator[Any]) -> common_pb2.StreamOpening:
@@ -36,16 +41,24 @@ def put_all(outbox: asyncio.Queue[Any], frames: list[pb.ControlResponse]) -> Non
         outbox.put_nowait(frame)
 
 
-def drafted_frames(drafted: pb.Drafted) -> list[pb.ControlResponse]:
-    """A round's trees in frames of at most MAX_FRAME_BYTES."""
-    parts: list[list[pb.DraftedRow]] = [[]]
+def in_frames(messages: Iterable[M]) -> list[list[M]]:
+    """In order, in parts of at most MAX_FRAME_BYTES (one message at least); an empty one where
+    there are none."""
+    parts: list[list[M]] = [[]]
     size = 0
-    for row in drafted.rows:
-        size += row.ByteSize() + 8
+    for message in messages:
+        own = message.ByteSize() + _OVERHEAD_BYTES
+        size += own
         if size > MAX_FRAME_BYTES and parts[-1]:
             parts.append([])
-            size = row.ByteSize() + 8
-        parts[-1].append(row)
+            size = own
+        parts[-1].append(message)
+    return parts
+
+
+def drafted_frames(drafted: pb.Drafted) -> list[pb.ControlResponse]:
+    """A round's trees."""
+    parts = in_frames(drafted.rows)
     return [
         pb.ControlResponse(
             drafted=pb.Drafted(

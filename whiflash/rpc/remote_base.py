@@ -15,9 +15,9 @@ import numpy.typing as npt
 from whiflash.core.draft import DraftTree
 from whiflash.core.rows import DraftRow, Feedback
 from whiflash.rpc.access import Access
-from whiflash.rpc.channels import MAX_FRAME_BYTES
 from whiflash.rpc.convert import feedback_message, ids_bytes, query_message
 from whiflash.rpc.drafter_link import DrafterLink
+from whiflash.rpc.frames import in_frames
 from whiflash.rpc.held_ids import HeldIds
 from whiflash.rpc.loop import RpcLoop
 from whiflash.rpc.rounds import AskedRound, Rounds
@@ -98,14 +98,10 @@ class RemoteDrafter:
     def learn(self, feedback: Sequence[Feedback]) -> None:
         """Frames of outcomes; dropped while the drafter is down."""
         self._sync()
-        frame = pb.OutcomeFrame()
-        for entry in feedback if self.is_up else ():
-            frame.feedback.append(feedback_message(entry))
-            if frame.ByteSize() > MAX_FRAME_BYTES // 2:
-                self._send_bulk(pb.BulkRequest(outcomes=frame))
-                frame = pb.OutcomeFrame()
-        if frame.feedback:
-            self._send_bulk(pb.BulkRequest(outcomes=frame))
+        messages = [feedback_message(entry) for entry in (feedback if self.is_up else ())]
+        for part in in_frames(messages):
+            if part:
+                self._send_bulk(pb.BulkRequest(outcomes=pb.OutcomeFrame(feedback=part)))
 
     def propose(self, rows: Sequence[DraftRow]) -> list[DraftTree]:
         """Waits for the round, `propose_s` at most."""

@@ -15,8 +15,8 @@ from whiflash.routing.costs import CostModel
 from whiflash.routing.policies.registry import policy_of
 from whiflash.routing.setting import PolicySetting, check_setting, drafts_all, signal_needs
 from whiflash.rpc.access import Access
-from whiflash.rpc.channels import MAX_FRAME_BYTES
 from whiflash.rpc.convert_routes import outcome_message, read_prediction, row_message
+from whiflash.rpc.frames import in_frames
 from whiflash.rpc.identity import identity
 from whiflash.rpc.loop import RpcLoop
 from whiflash.rpc.policy_state import load_policy
@@ -133,15 +133,15 @@ class RemotePolicy:
 
     def observe(self, outcomes: Sequence[Outcome]) -> None:
         """Sent to the learner. The snapshot learns nothing: it is a version."""
-        frame = pb.RouteOutcomes()
-        for outcome in outcomes:
-            version = self._chosen_by.get(outcome.row.sequence_id, self.version)
-            frame.outcomes.append(outcome_message(outcome, version, propensity=1.0))
-            if frame.ByteSize() > MAX_FRAME_BYTES // 2:
-                self.link.send(pb.RouteRequest(outcomes=frame))
-                frame = pb.RouteOutcomes()
-        if frame.outcomes:
-            self.link.send(pb.RouteRequest(outcomes=frame))
+        messages = [
+            outcome_message(
+                outcome, self._chosen_by.get(outcome.row.sequence_id, self.version), propensity=1.0
+            )
+            for outcome in outcomes
+        ]
+        for part in in_frames(messages):
+            if part:
+                self.link.send(pb.RouteRequest(outcomes=pb.RouteOutcomes(outcomes=part)))
 
     def shut(self) -> None:
         """Ends the stream. Idempotent."""
@@ -149,15 +149,11 @@ class RemotePolicy:
 
 
 def _row_frames(round_id: int, rows: Sequence[RouteRow]) -> list[pb.RouteRequest]:
-    """Frames of at most MAX_FRAME_BYTES; one row at least in each."""
-    parts = [pb.RouteRows(round_id=round_id)]
-    size = 0
-    for row in rows:
-        message = row_message(row)
-        size += message.ByteSize() + 8
-        if size > MAX_FRAME_BYTES and parts[-1].rows:
-            parts.append(pb.RouteRows(round_id=round_id))
-            size = message.ByteSize() + 8
-        parts[-1].rows.append(message)
-    parts[-1].is_last = True
-    return [pb.RouteRequest(rows=part) for part in parts]
+    """The rows of one round; the last frame says so."""
+    parts = in_frames(row_message(row) for row in rows)
+    return [
+        pb.RouteRequest(
+            rows=pb.RouteRows(round_id=round_id, rows=part, is_last=number == len(parts))
+        )
+        for number, part in enumerate(parts, start=1)
+    ]

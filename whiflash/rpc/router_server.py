@@ -15,9 +15,9 @@ from whiflash.core.errors import InvalidRequestError
 from whiflash.core.rows import Outcome, RouteRow
 from whiflash.obs.tracing import Tracer
 from whiflash.rpc.access import Access
-from whiflash.rpc.channels import MAX_FRAME_BYTES
 from whiflash.rpc.convert_routes import prediction_message, read_curve, read_outcome, read_row
 from whiflash.rpc.faults import MismatchError
+from whiflash.rpc.frames import in_frames, until_end
 from whiflash.rpc.identity import check_identity, identity
 from whiflash.rpc.policy_versions import PolicyVersions, check_remote
 from whiflash.rpc.rpc_metrics import RpcMetrics
@@ -73,10 +73,8 @@ class RouterServicer(RouterServiceServicer):
                 yield response
             reader = asyncio.create_task(self._read(request_iterator, versions, client, outbox))
             try:
-                while (answer := await outbox.get()) is not None:
-                    if isinstance(answer, Exception):
-                        raise answer
-                    yield answer
+                async for response in until_end(outbox):
+                    yield response
             finally:
                 reader.cancel()
 
@@ -131,16 +129,14 @@ class RouterServicer(RouterServiceServicer):
         self, round_id: int, rows: list[RouteRow], versions: PolicyVersions,
         outbox: asyncio.Queue[Any],
     ) -> None:  # fmt: skip
-        messages = [prediction_message(prediction) for prediction in versions.predict(rows)]
+        parts = in_frames(prediction_message(p) for p in versions.predict(rows))
         self.predictions[versions.number] += len(rows)
-        frame = pb.RoutePredictions(round_id=round_id, policy_version=versions.number)
-        for message in messages:
-            if frame.predictions and frame.ByteSize() + message.ByteSize() > MAX_FRAME_BYTES:
-                outbox.put_nowait(pb.RouteResponse(predictions=frame))
-                frame = pb.RoutePredictions(round_id=round_id, policy_version=versions.number)
-            frame.predictions.append(message)
-        frame.is_last = True
-        outbox.put_nowait(pb.RouteResponse(predictions=frame))
+        for number, part in enumerate(parts, start=1):
+            frame = pb.RoutePredictions(
+                round_id=round_id, policy_version=versions.number, predictions=part,
+                is_last=number == len(parts),
+            )  # fmt: skip
+            outbox.put_nowait(pb.RouteResponse(predictions=frame))
 
     def _learn(self, message: pb.RouteOutcomes, versions: PolicyVersions, client: str) -> None:
         outcomes = [self._owned(read_outcome(entry), client) for entry in message.outcomes]
