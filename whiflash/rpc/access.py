@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -83,6 +83,11 @@ class Access:
                 f"{host} can be reached from other machines: give an internal token, or TLS files "
                 "with an authority for clients, or listen on 127.0.0.1"
             )
+
+
+def text_values(pairs: Iterable[tuple[str, str | bytes]] | None) -> dict[str, str]:
+    """Metadata that came, without what is binary."""
+    return {key: value for key, value in pairs or () if isinstance(value, str)}
 
 
 def _read(path: Path) -> bytes:

@@ -7,7 +7,7 @@ import asyncio
 import inspect
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from typing import Any, NoReturn, Self
 
@@ -15,7 +15,7 @@ import grpc
 
 from whiflash.core.errors import DeadlineExceededError
 from whiflash.obs.tracing import NoTracer, Tracer
-from whiflash.rpc.access import TRACE_KEY, Access
+from whiflash.rpc.access import TRACE_KEY, Access, text_values
 from whiflash.rpc.faults import code_of, words_of
 from whiflash.rpc.rpc_metrics import RpcMetrics
 
@@ -119,7 +119,7 @@ class _Call:
         self._owner = owner
         self._method = method
         self._context = context
-        self._metadata = _text(context.invocation_metadata() or ())
+        self._metadata = text_values(context.invocation_metadata())
         self._code = "ok"
         self._began_s = 0.0
 
@@ -162,7 +162,3 @@ class _Call:
             logger.error("%s failed", self._label, exc_info=error)
         await self._context.abort(code, words_of(error))
         raise AssertionError("abort raises")
-
-
-def _text(pairs: Iterable[tuple[str, str | bytes]]) -> dict[str, str]:
-    return {key: value for key, value in pairs if isinstance(value, str)}

@@ -51,9 +51,16 @@ def trailers(request_id: str, error: BaseException | None = None) -> Trailers:
     after which asking again may help."""
     pairs = [(REQUEST_ID_KEY, request_id)]
     if error is not None:
-        param, wait = param_of(error), retry_after(error)
-        if param is not None and param.isascii() and param.isprintable():
-            pairs.append((PARAM_KEY, param))
+        pairs += param_trailer(error)
+        wait = retry_after(error)
         if wait is not None:
             pairs.append((RETRY_AFTER_KEY, wait))
     return tuple(pairs)
+
+
+def param_trailer(error: BaseException) -> Trailers:
+    """The offending field, where an error names one that metadata can carry."""
+    param = param_of(error)
+    if param is None or not (param.isascii() and param.isprintable()):
+        return ()
+    return ((PARAM_KEY, param),)

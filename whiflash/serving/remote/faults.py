@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import grpc
 
 from whiflash.core import errors
@@ -14,11 +12,12 @@ from whiflash.core.errors import (
     NotFoundError,
     WhiFlashError,
 )
+from whiflash.rpc.access import text_values
 from whiflash.rpc.faults import MismatchError
-from whiflash.serving.errors import message_of, param_of, status_of
+from whiflash.serving.errors import message_of, status_of
+from whiflash.serving.grpc.metadata import PARAM_KEY, param_trailer
 
 CLASS_KEY = "whiflash-error"
-PARAM_KEY = "whiflash-param"
 _PARAM_ERRORS = (InvalidRequestError, NotFoundError)
 
 
@@ -48,16 +47,12 @@ def details(error: Exception) -> str:
 
 def trailers(error: Exception) -> tuple[tuple[str, str], ...]:
     """From which the other end makes the error again."""
-    pairs = [(CLASS_KEY, type(error).__name__)]
-    param = param_of(error)
-    if param is not None and param.isascii() and param.isprintable():
-        pairs.append((PARAM_KEY, param))
-    return tuple(pairs)
+    return ((CLASS_KEY, type(error).__name__), *param_trailer(error))
 
 
 def error_of(failure: grpc.aio.AioRpcError) -> WhiFlashError:
     """The verifier's own error, or VerifierLostError where it could not answer any more."""
-    values = _text(failure.trailing_metadata() or ())
+    values = text_values(failure.trailing_metadata())
     message = failure.details() or failure.code().name
     kind = _class_named(values.get(CLASS_KEY, ""))
     if kind is None:
@@ -73,7 +68,3 @@ def _class_named(name: str) -> type[WhiFlashError] | None:
     kind = getattr(errors, name, None)
     is_ours = isinstance(kind, type) and issubclass(kind, WhiFlashError)
     return kind if is_ours else None
-
-
-def _text(pairs: Iterable[tuple[str, str | bytes]]) -> dict[str, str]:
-    return {key: value for key, value in pairs if isinstance(value, str)}
