@@ -17,6 +17,7 @@ from whiflash.core.draft import DraftTree
 from whiflash.core.rows import DraftRow, Feedback
 from whiflash.drafters.retrieval import RetrievalDrafter
 from whiflash.drafters.retrieval.request import ContextIndex
+from whiflash.engine.feedback import matched_path
 from whiflash.trajectories.index import LookupBatch, TrajectoryIndexes, layout
 from whiflash.trajectories.index.lookup import Odds
 from whiflash.trajectories.memory_log import MemoryLog
@@ -171,13 +172,13 @@ class ForcedReplay:
         row = DraftRow(_SEQUENCE, silo, context, rule.asked_nodes, rule.max_depth)
         (proposed,) = self._drafter.propose([row])
         tree = rule.cut(proposed, self._drafter.matched(_SEQUENCE))
-        followed = turn.target[done : done + rule.max_depth + 1]
-        accepted = accepted_depth(tree, followed)
+        followed = tuple(turn.target[done : done + rule.max_depth + 1].tolist())
+        accepted, _ = matched_path(tree, followed)
         is_end = done + accepted + 1 >= len(turn.target)
         emitted = min(accepted + 1, len(turn.target) - done)
         self.result.note(tree, accepted, emitted, is_end)
         if rule.learns:
-            self._drafter.learn([Feedback(row, proposed, tuple(followed.tolist()), True)])
+            self._drafter.learn([Feedback(row, proposed, followed, True)])
         return emitted
 
     def close(self) -> None:
@@ -195,17 +196,6 @@ class ForcedReplay:
         trace: TracebackType | None,
     ) -> None:
         self.close()
-
-
-def accepted_depth(tree: DraftTree, followed: Ids) -> int:
-    """How far the text follows a path of the draft from the root."""
-    row, depth = 0, 0
-    rows = zip(tree.parents.tolist(), tree.tokens.tolist(), strict=True)
-    text = followed.tolist()
-    for node, (parent, token) in enumerate(rows):
-        if parent == row and depth < len(text) and token == text[depth]:
-            row, depth = node + 1, depth + 1
-    return depth
 
 
 def _put(text: Ids, length: int, ids: Ids) -> int:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
 from whiflash.bench.draft_rules import RULES, DraftRule
-from whiflash.bench.forced_replay import accepted_depth
 from whiflash.core.draft import DraftTree
+from whiflash.engine.feedback import matched_path
 
 
 @st.composite
@@ -57,4 +56,4 @@ def test_acceptance_is_the_longest_path_that_the_text_follows(
     children, row, depth = tree.children(), 0, 0
     while depth < len(text) and text[depth] in children[row]:
         row, depth = children[row][text[depth]], depth + 1
-    assert accepted_depth(tree, np.array(text, np.int32)) == depth
+    assert matched_path(tree, tuple(text))[0] == depth
