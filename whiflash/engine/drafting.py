@@ -169,9 +169,7 @@ class Drafting:
         for name, drafter in self._drafters.items():
             if not (drafter.is_distant and drafter.is_up):
                 continue
-            chosen = _that_chose(name, rows)
-            caught_up = self.catch_ups.run(name, [row.sequence for row in chosen])
-            ready = [row for row, is_ready in zip(chosen, caught_up, strict=True) if is_ready]
+            ready = self._caught_up(name, _that_chose(name, rows))
             queries = [self._query(name, row) for row in ready]
             round_id = drafter.ask(queries) if ready else None
             if round_id is not None:
@@ -181,7 +179,7 @@ class Drafting:
     def _collect(self, asked: list[_DistantRound]) -> None:
         self.hold.collect([one.awaited for one in asked])
         for one in asked:
-            self.draft_ms[one.arm] = self.draft_ms.get(one.arm, 0.0) + one.awaited.waited_ms
+            self._note_ms(one.arm, one.awaited.waited_ms)
             trees = one.awaited.trees or []
             for row, query, tree in zip(one.rows, one.queries, trees, strict=False):
                 self._note_proposal(one.arm, row, query, tree)
@@ -196,8 +194,7 @@ class Drafting:
             self._propose(name, [r for r in asked if name in self._arms.eligible(r.sequence)])
 
     def _propose(self, name: str, rows: list[RowDraft]) -> None:
-        caught_up = self.catch_ups.run(name, [row.sequence for row in rows])
-        rows = [row for row, is_ready in zip(rows, caught_up, strict=True) if is_ready]
+        rows = self._caught_up(name, rows)
         if not rows:
             return
         started = time.perf_counter()
@@ -205,7 +202,15 @@ class Drafting:
         trees = self._drafters[name].propose(asked)
         for row, query, tree in zip(rows, asked, trees, strict=True):
             self._note_proposal(name, row, query, tree)
-        self.draft_ms[name] = self.draft_ms.get(name, 0.0) + 1e3 * (time.perf_counter() - started)
+        self._note_ms(name, 1e3 * (time.perf_counter() - started))
+
+    def _caught_up(self, name: str, rows: list[RowDraft]) -> list[RowDraft]:
+        """The rows that the arm can draft for, after absorbing what they lack."""
+        caught_up = self.catch_ups.run(name, [row.sequence for row in rows])
+        return [row for row, is_ready in zip(rows, caught_up, strict=True) if is_ready]
+
+    def _note_ms(self, name: str, ms: float) -> None:
+        self.draft_ms[name] = self.draft_ms.get(name, 0.0) + ms
 
     def _query(self, name: str, row: RowDraft) -> DraftRow:
         assert row.draft_row is not None
