@@ -27,8 +27,7 @@ _BIAS, _MANTISSA_BITS = np.int32(127), np.int32(23)
 
 @njit(nogil=True, fastmath={"nnan", "nsz", "arcp", "contract", "reassoc"})
 def _exp(x: Any) -> Any:
-    """exp(x) for x <= 0, to about 1e-7."""
-    x = max(x, _LEAST)
+    """exp(x) for _LEAST <= x <= 0, to about 1e-7."""
     steps = np.int32(x * _LOG2_E - _HALF)
     rest = x - _f(steps) * _LN2_HIGH - _f(steps) * _LN2_LOW
     series = _TERMS[0]
@@ -76,8 +75,13 @@ def entropy_and_margin(logits: torch.Tensor, rows: Sequence[int]) -> list[tuple[
     much the likeliest id is likelier than the second. NaN or anything where the row is unsound."""
     if logits.device.type != "cpu":
         return _on_device(logits[list(rows)])
-    table = logits.float().numpy() if logits.dtype == torch.bfloat16 else logits.numpy()
-    return [_of_row(table[row]) for row in rows]
+    return [_of_row(_readable(logits[row])) for row in rows]
+
+
+def _readable(row: torch.Tensor) -> Row:
+    """numpy has no bfloat16; only rows that are asked for are converted."""
+    found: Row = (row.float() if row.dtype == torch.bfloat16 else row).numpy()
+    return found
 
 
 def _of_row(z: Row) -> tuple[float, float]:
