@@ -35,7 +35,6 @@ class _Round:
     """One step of all rounds of a text. roots: positions o; features before the final norm."""
 
     step: int
-    is_real: torch.Tensor
     logits: torch.Tensor
     labels: torch.Tensor
 
@@ -92,7 +91,7 @@ class Eagle3Objective:
             teacher = teacher_probs(text.hidden[text.num_prompt : -1], self._teacher)
             for found in self._rounds(text, self.num_steps):
                 draft_labels = self._draft_id[found.labels]
-                rows = found.is_real & (draft_labels >= 0)
+                rows = draft_labels >= 0
                 probs = teacher[found.step : found.step + len(rows)]
                 factor = _STEP_DECAY**found.step
                 total = total + factor * soft_cross_entropy(found.logits, probs, rows.float())
@@ -105,8 +104,7 @@ class Eagle3Objective:
             counts = torch.zeros(len(still), dtype=torch.int64, device=text.ids.device)
             for found in self._rounds(text, self.depth):
                 right = self._ids_of(found.logits) == found.labels
-                still = still.clone()
-                still[: len(right)] &= right & found.is_real
+                still[: len(right)] &= right
                 still[len(right) :] = False
                 counts += still
         return counts
@@ -153,8 +151,7 @@ class Eagle3Objective:
             attended = attend_own(query, context, is_seen[:num], (own[0], own[1]), attention.scale)
             out = layer.leave(residual, attended)
             feature, logits = self._body.finish(out)
-            labels = text.ids[at + 2 + step]
-            yield _Round(step, torch.ones_like(labels, dtype=torch.bool), logits, labels)
+            yield _Round(step, logits, text.ids[at + 2 + step])
 
     def checkpoint(self) -> tuple[Mapping[str, Any], Mapping[str, torch.Tensor]]:
         """SpecForge's layout: SafeAILab's tensors, and config keys that say where to tap."""
