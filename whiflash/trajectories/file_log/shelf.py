@@ -104,7 +104,7 @@ class Shelf:
         try:
             for path in (self._path(number - 1), self._path(number), self._folder):
                 if path.exists():
-                    _fsync(path)
+                    fsync(path)
         except OSError:
             self._is_dirty = True
             raise
@@ -151,7 +151,7 @@ class Shelf:
         for found in covered:
             self._write(number, found.start, codec.void(found.end - found.start))
         if covered:
-            _fsync(path)
+            fsync(path)
             os.utime(path, ns=times)  # the age of a segment is that of its last record
         return len(covered)
 
@@ -183,7 +183,8 @@ class Shelf:
         assert not last[1] or sound_end(self._path(last[0])) == last[1], "a torn end"
 
 
-def _fsync(path: Path) -> None:
+def fsync(path: Path) -> None:
+    """A file's contents, or the names in a folder, survive a power failure from here on."""
     file = os.open(path, os.O_RDONLY)
     try:
         os.fsync(file)

@@ -24,6 +24,7 @@ import numpy as np
 
 from whiflash.trajectories.deletion import Deletion
 from whiflash.trajectories.errors import CorruptRecordError
+from whiflash.trajectories.file_log.shelf import fsync
 from whiflash.trajectories.sealed.ledger import Directory
 from whiflash.trajectories.sealed.text import TOKEN_BYTES, Ids, Text
 
@@ -89,7 +90,7 @@ def write_segment(path: Path, namespace: str, data: SegmentData, *, is_synced: b
         part.unlink(missing_ok=True)
         raise
     if is_synced:
-        _sync_folder(path.parent)
+        fsync(path.parent)
 
 
 def _pieces(namespace: str, data: SegmentData) -> list[memoryview | bytes]:
@@ -226,11 +227,3 @@ def _padded(num_bytes: int, multiple: int) -> int:
 def _digest(namespace: str) -> bytes:
     raw = namespace.encode("utf-8", "surrogatepass")
     return hashlib.blake2b(raw, digest_size=16, person=b"whiflash-sealed").digest()
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
