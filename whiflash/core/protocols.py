@@ -171,29 +171,6 @@ class Drafter(Protocol):
 
 
 @runtime_checkable
-class DistantDrafter(Drafter, Protocol):
-    """A drafter that works elsewhere while its caller does something else."""
-
-    @property
-    def is_up(self) -> bool:
-        """It can be reached now."""
-
-    @property
-    def expected_ms(self) -> float:
-        """From asking for a round to having it, as things stand."""
-
-    def ask(self, rows: Sequence[DraftRow]) -> int:
-        """As `propose`, without waiting; the round's id."""
-
-    def poll(self, round_id: int, timeout_s: float) -> list[DraftTree] | None:
-        """The trees of a round, waited for at most so long; None while they are not here. A round
-        is taken once."""
-
-    def drop(self, round_id: int) -> None:
-        """Nobody waits for the round any more."""
-
-
-@runtime_checkable
 class TapDrafter(Drafter, Protocol):
     """A drafter that reads the target's residual stream. It holds K/V of the positions it has
     absorbed; the backlog [absorbed, S) is a cursor, its fused taps lie beside the target's KV."""

@@ -10,8 +10,9 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from whiflash.core.distant import DistantDrafter
 from whiflash.core.draft import DraftTree
-from whiflash.core.protocols import DistantDrafter, Drafter, TapDrafter
+from whiflash.core.protocols import Drafter, TapDrafter
 from whiflash.core.rows import CatchUp, DraftRow, Feedback
 
 logger = logging.getLogger(__name__)
