@@ -26,6 +26,10 @@ Rate = Annotated[float, typer.Option("--rate", min=0, help="peak of the learning
 Texts = Annotated[int | None, typer.Option("--texts", min=1, help="only the first texts [all]")]
 Vocab = Annotated[int, typer.Option("--vocab-size", min=1, help="most frequent ids")]
 Products = Annotated[str, typer.Option("--products", help="dtype of products: bfloat16, float32")]
+Init = Annotated[
+    Path | None, typer.Option("--init", help="begin with the weights of this checkpoint folder, of "
+                              "the same shape")
+]  # fmt: skip
 Quick = Annotated[bool, typer.Option("--quick", help="a short run on few texts, to see it work")]
 
 _QUICK_STEPS, _QUICK_PROMPTS, _QUICK_TOKENS, _QUICK_TEXTS = 30, 192, 64, 24
@@ -35,6 +39,7 @@ def eagle3(
     work_dir: train_options.WorkDir,
     model: options.Model = None,
     out: Out = None,
+    init: Init = None,
     steps: Steps = 3000,
     batch_tokens: BatchTokens = 2048,
     rate: Rate = 1e-3,
@@ -55,7 +60,7 @@ def eagle3(
     from whiflash.training.drafters.run import Eagle3Settings
 
     job = _Job(work_dir, out or work_dir / "eagle3", model, dtype, device or "cpu", chat, quick,
-               boundaries, texts, max_minutes, seed)  # fmt: skip
+               boundaries, texts, max_minutes, seed, init)  # fmt: skip
     _train(job, Eagle3Settings(vocab_size, unroll, depth),
            _steps(steps, batch_tokens, rate, products, seed, quick))  # fmt: skip
 
@@ -64,6 +69,7 @@ def dflash(
     work_dir: train_options.WorkDir,
     model: options.Model = None,
     out: Out = None,
+    init: Init = None,
     steps: Steps = 3000,
     batch_tokens: BatchTokens = 2048,
     rate: Rate = 1e-3,
@@ -85,7 +91,7 @@ def dflash(
     from whiflash.training.drafters.run import DFlashSettings
 
     job = _Job(work_dir, out or work_dir / "dflash", model, dtype, device or "cpu", chat, quick,
-               boundaries, texts, max_minutes, seed)  # fmt: skip
+               boundaries, texts, max_minutes, seed, init)  # fmt: skip
     _train(job, DFlashSettings(vocab_size, layers, block, mask_id),
            _steps(steps, batch_tokens, rate, products, seed, quick))  # fmt: skip
 
@@ -106,11 +112,12 @@ class _Job:
         num_texts: int | None,
         max_minutes: float | None,
         seed: int,
+        init: Path | None,
     ) -> None:
         from whiflash.models.draft.boundaries import parse_boundaries
         from whiflash.training.clock import TimeLimit
 
-        self.work_dir, self.out = work_dir, out
+        self.work_dir, self.out, self.init = work_dir, out, init
         self.model, self.dtype, self.device = model, dtype, device
         self.chat, self.is_quick, self.seed = chat, is_quick, seed
         self.boundaries = parse_boundaries(boundaries) if boundaries else None
@@ -159,7 +166,8 @@ def _run_steps(job: _Job, method: MethodSettings, steps: StepSettings) -> None:
     from whiflash.training.drafters.run import DrafterTraining
     from whiflash.training.progress import StageBar
 
-    training = DrafterTraining(job.work_dir, job.out, method, steps, job.device, job.num_texts)
+    training = DrafterTraining(job.work_dir, job.out, method, steps, job.device, job.num_texts,
+                               job.init)  # fmt: skip
     done, started, tokens = training.trainer.step, time.monotonic(), 0
     with StageBar("steps", steps.num_steps, done) as bar:
 

@@ -1,14 +1,14 @@
-"""`whiflash train router`: the network of --policy neural, from logged rounds."""
+"""`whiflash train router`: heads for --policy goodput, a network for --policy neural."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from whiflash.cli import options, train_options
+from whiflash.cli.train_router_fit import Fit
 from whiflash.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -17,13 +17,18 @@ if TYPE_CHECKING:
     from whiflash.training.router.survey import Survey
 
 Out = Annotated[
-    Path | None, typer.Option("--out", help="file for --policy neural:file=... [WORK_DIR/router/"
+    Path | None, typer.Option("--out", help="router file; its card lies beside it [WORK_DIR/router/"
                               "router.safetensors]")
 ]  # fmt: skip
-Positive = Annotated[str, typer.Option("--positive", help="arm that is taken above the threshold")]
-Negative = Annotated[str | None, typer.Option("--negative", help="the other [dflash or ddtree]")]
+Positive = Annotated[
+    str | None, typer.Option("--positive", help="for neural: arm above the threshold [eagle3]")
+]
+Negative = Annotated[
+    str | None, typer.Option("--negative", help="for neural: the other [dflash or ddtree]")
+]
 Texts = Annotated[int, typer.Option("--texts", min=1, help="texts of the data that are logged")]
-Width = Annotated[int, typer.Option("--width", min=1, help="of the inner layer")]
+Width = Annotated[int, typer.Option("--width", min=1, help="of the inner layer of neural")]
+HeadWidth = Annotated[int, typer.Option("--head-width", min=1, help="of that of the heads")]
 Batch = Annotated[int, typer.Option("--batch", min=1, help="texts at a time")]
 
 
@@ -32,10 +37,11 @@ def router(
     model: options.Model = None,
     drafter: options.Drafter = None,
     out: Out = None,
-    positive: Positive = "eagle3",
+    positive: Positive = None,
     negative: Negative = None,
     texts: Texts = 400,
     width: Width = 512,
+    head_width: HeadWidth = 64,
     batch: Batch = 8,
     seed: train_options.Seed = 0,
     max_minutes: train_options.MaxMinutes = None,
@@ -44,14 +50,15 @@ def router(
     dtype: options.DType = None,
     device: options.Device = None,
 ) -> None:
-    """Train the neural router of a target and two drafters, trained or published: log what both
-    propose along the text in WORK_DIR (it needs features), then fit the network."""
+    """Train the router of a target and its drafters, trained or published: log what all propose
+    along the text in WORK_DIR (it needs features), then fit a head per arm for --policy goodput,
+    and, where there are an autoregressive and a block drafter, the network of --policy neural."""
     settings = options.engine_config(
         config, model=model, drafters=drafter, memory=memory, dtype=dtype, device=device,
         max_batch=batch,
     )  # fmt: skip
-    arms = positive, negative or _block_arm(settings)
-    _check_arms(settings, arms)
+    named = _named(settings)
+    pair = _pair(named, positive, negative)
     from whiflash.training.clock import TimeLimit
     from whiflash.training.files import only_user
 
@@ -62,7 +69,8 @@ def router(
         if not is_complete:
             typer.echo("time is over; run the command again to go on")
             return
-        _fit(work_dir, survey, arms, out or folder / "router.safetensors", width, seed, limit)
+        fit = Fit(work_dir, survey, named, pair, out or folder / "router.safetensors", limit)
+        fit.run(width, head_width, seed)
 
 
 def _named(settings: EngineConfig) -> list[str]:
@@ -71,18 +79,20 @@ def _named(settings: EngineConfig) -> list[str]:
     return [spec.kind for spec in parse_specs(settings.arms)]
 
 
-def _block_arm(settings: EngineConfig) -> str:
+def _pair(named: list[str], positive: str | None, negative: str | None) -> tuple[str, str] | None:
+    """The arms of the neural router; None where no two were asked for and the usual ones are not
+    there. Raises ConfigError for one that is asked for and not there."""
     from whiflash.routing.paradigms import BLOCK, first_of
 
-    return first_of(BLOCK, _named(settings)) or BLOCK[0]
-
-
-def _check_arms(settings: EngineConfig, arms: tuple[str, str]) -> None:
-    missing = [arm for arm in arms if arm not in _named(settings)]
-    if missing:
-        raise ConfigError(f"a router chooses between {arms[0]} and {arms[1]}; add --drafter "
-                          f"{missing[0]}:FOLDER, or name others with --positive and "
-                          "--negative")  # fmt: skip
+    pair = positive or "eagle3", negative or first_of(BLOCK, named) or BLOCK[0]
+    missing = [arm for arm in pair if arm not in named]
+    if not missing:
+        return pair
+    if positive is None and negative is None:
+        return None
+    raise ConfigError(f"a neural router chooses between {pair[0]} and {pair[1]}; add --drafter "
+                      f"{missing[0]}:FOLDER, or name others with --positive and "
+                      "--negative")  # fmt: skip
 
 
 def _survey(
@@ -115,39 +125,3 @@ def _survey(
         typer.echo(f"{survey.num_differing} texts did not come out again and are left out: this "
                    "target is not bitwise")  # fmt: skip
     return survey, is_complete
-
-
-def _fit(
-    work_dir: Path,
-    survey: Survey,
-    arms: tuple[str, str],
-    out: Path,
-    width: int,
-    seed: int,
-    limit: TimeLimit,
-) -> None:
-    import torch
-
-    from whiflash.training.data.generations import generations_target
-    from whiflash.training.data.prompts import HELD_OUT
-    from whiflash.training.features.store import FeatureStore
-    from whiflash.training.progress import StageBar
-    from whiflash.training.provenance import provenance
-    from whiflash.training.router.labels import router_labels
-    from whiflash.training.router.network import NetworkSettings, train_router
-
-    labels = router_labels(survey, FeatureStore(work_dir, torch.device("cpu")), *arms, HELD_OUT)
-    settings = NetworkSettings(width=width, seed=seed)
-    with StageBar("epochs", settings.max_epochs) as bar:
-        file, report = train_router(
-            labels, arms, generations_target(work_dir), settings, limit,
-            lambda error: bar.step(f"held-out error {error:.4f}"),
-        )  # fmt: skip
-    out.parent.mkdir(parents=True, exist_ok=True)
-    file.write(out)
-    told = {"arms": list(arms), **report.record(), "provenance": provenance()}
-    out.with_suffix(".json").write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
-    typer.echo(f"explains {report.explained:.0%} of dAL on {report.held_out_roots} held-out roots")
-    lengths = ", ".join(f"{name} {value:.2f}" for name, value in report.lengths.items())
-    typer.echo(f"accepted length at every root: {lengths}")
-    typer.echo(f"wrote {out}; use it with --policy neural:file={out}")

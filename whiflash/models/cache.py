@@ -9,7 +9,7 @@ import numpy.typing as npt
 import torch
 
 from whiflash.models.slab import Slab
-from whiflash.models.taps import TapPlane
+from whiflash.models.taps import TapPlane, TapSource
 
 Parents = npt.NDArray[np.int32]
 
@@ -59,6 +59,16 @@ class SlabCache:
         for store in (self.slab, *self._planes.values()):
             store.grow(self._length + num_rows)
 
+    def follow(self, sources: Mapping[str, TapSource], device: torch.device) -> None:
+        """Before a forward: one plane per source. A new one has taps from here on only, what no
+        source writes any more is given up."""
+        if self._planes.keys() != sources.keys():
+            room, first = self.slab.capacity, self._length
+            self._planes = {
+                name: self._planes.get(name) or source.plane(room, device, first)
+                for name, source in sources.items()
+            }
+
     def write_taps(self, weight_hash: str, fused: torch.Tensor) -> None:
         """Fused taps of the scratch rows, [num rows, width], between `reserve` and `commit`."""
         self._planes[weight_hash].write(self._length, fused)
@@ -68,7 +78,13 @@ class SlabCache:
             raise ValueError(f"positions {start} to {stop} of {self._length} are not committed")
         if weight_hash not in self._planes:
             raise ValueError(f"no drafter with weights {weight_hash} was attached to the target")
+        if start < stop and start < self.taps_from(weight_hash):
+            raise ValueError(f"no taps of {weight_hash} are kept for position {start}")
         return self._planes[weight_hash].rows(start, stop)
+
+    def taps_from(self, weight_hash: str) -> int:
+        plane = self._planes.get(weight_hash)
+        return self._length if plane is None else min(plane.first, self._length)
 
     def wrote(self, parents: Parents) -> None:
         """A forward filled the slots behind `length`; row i hangs below row parents[i]."""
@@ -97,6 +113,8 @@ class SlabCache:
     def truncate(self, length: int) -> None:
         if not 0 <= length <= self._length:
             raise ValueError(f"cannot truncate {self._length} positions to {length}")
+        for plane in self._planes.values():
+            plane.truncate(length)
         self._length = length
         self._scratch_parents = np.zeros(0, np.int32)
 

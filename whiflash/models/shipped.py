@@ -1,12 +1,15 @@
-"""Drafters that come with WhiFlash, found by the fingerprint of the target they belong to."""
+"""Drafters and routers that come with WhiFlash, found by the fingerprint of their target."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
+
+from safetensors import SafetensorError, safe_open
 
 from whiflash.core.errors import ModelError
 
@@ -41,3 +44,31 @@ def shipped_drafters(fingerprint: str, root: Path | None = None) -> tuple[Shippe
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ModelError(f"{path} is damaged; install WhiFlash again") from error
     return tuple(found)
+
+
+def shipped_folders(fingerprint: str) -> Mapping[str, Path]:
+    """Folders by kind of drafter; a tree over DFlash's marginals reads DFlash's. Raises
+    ModelError."""
+    folders = {drafter.arm: drafter.folder for drafter in shipped_drafters(fingerprint)}
+    if "dflash" in folders:
+        folders["ddtree"] = folders["dflash"]
+    return folders
+
+
+def shipped_arms(model: str) -> tuple[str, ...]:
+    """Arms that are shipped for a built-in model, known before it is loaded."""
+    folder = checkpoints_folder() / model
+    return tuple(sorted(path.parent.name for path in folder.glob("*/training.json")))
+
+
+def shipped_router(fingerprint: str, root: Path | None = None) -> Path | None:
+    """The router file for this target, beside its drafters. Raises ModelError on a damaged one."""
+    for path in sorted((root or checkpoints_folder()).glob("*/router*.safetensors")):
+        try:
+            with safe_open(path, "pt") as file:
+                target = (file.metadata() or {}).get("target")
+        except (SafetensorError, OSError) as error:
+            raise ModelError(f"{path} is damaged; install WhiFlash again") from error
+        if target == fingerprint:
+            return path
+    return None

@@ -27,9 +27,9 @@ class TapSource:
     fuse: Fuse
     dtype: torch.dtype
 
-    def plane(self, num_tokens: int, device: torch.device) -> TapPlane:
-        """An empty plane with room for `num_tokens`."""
-        return TapPlane(self.width, self.dtype, device, num_tokens)
+    def plane(self, num_tokens: int, device: torch.device, first: int = 0) -> TapPlane:
+        """An empty plane with room for `num_tokens`, which keeps taps from position `first` on."""
+        return TapPlane(self.width, self.dtype, device, num_tokens, first)
 
     def num_bytes(self, num_slots: int) -> int:
         """Memory of a plane of that many slots."""
@@ -38,11 +38,15 @@ class TapSource:
 
 class TapPlane:
     """Fused taps of one drafter and sequence, slot by slot beside the KV; a `models.slab.Slab`
-    that grows, moves and is copied with it."""
+    that grows, moves and is copied with it.
+
+    first: taps of earlier positions were never made: the drafter came later.
+    """
 
     def __init__(
-        self, width: int, dtype: torch.dtype, device: torch.device, num_tokens: int
+        self, width: int, dtype: torch.dtype, device: torch.device, num_tokens: int, first: int = 0
     ) -> None:
+        self.first = first
         self._taps = torch.zeros((_slots(num_tokens), width), dtype=dtype, device=device)
 
     @property
@@ -65,8 +69,13 @@ class TapPlane:
 
     def clone(self, length: int) -> TapPlane:
         twin = TapPlane(self._taps.shape[1], self._taps.dtype, self._taps.device, length)
+        twin.first = min(self.first, length)
         twin._taps[:length] = self._taps[:length]
         return twin
+
+    def truncate(self, length: int) -> None:
+        """Positions from `length` on will be written anew."""
+        self.first = min(self.first, length)
 
     def release(self) -> None:
         self._taps = self._taps[:0].clone()

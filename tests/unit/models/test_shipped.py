@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 import zipfile
 from pathlib import Path
 
 import pytest
 
 from whiflash.core.errors import ModelError
-from whiflash.models.shipped import checkpoints_folder, shipped_drafters
-
-ROOT = Path(__file__).parents[3]
+from whiflash.models.shipped import (
+    checkpoints_folder,
+    shipped_arms,
+    shipped_drafters,
+    shipped_folders,
+)
+from whiflash.testing.wheels import ROOT, build_wheel
 
 
 def _write(root: Path, target: str, arm: str, fingerprint: str) -> Path:
@@ -47,6 +49,22 @@ def test_what_is_shipped_is_small_and_readable() -> None:
         assert path.parent in {s.folder for s in shipped_drafters(table["target"]["fingerprint"])}
 
 
+def test_what_is_shipped_is_found_by_name_and_by_kind() -> None:
+    for model in (path.name for path in checkpoints_folder().glob("*") if path.is_dir()):
+        arms = shipped_arms(model)
+        found = shipped_drafters(_fingerprint(model, arms[0]))
+        assert {one.arm for one in found} == set(arms)
+        folders = shipped_folders(_fingerprint(model, arms[0]))
+        assert set(folders) - {"ddtree"} == set(arms)
+        assert folders.get("ddtree") == folders.get("dflash")
+    assert shipped_arms("no-such-model") == ()
+
+
+def _fingerprint(model: str, arm: str) -> str:
+    table = json.loads((checkpoints_folder() / model / arm / "training.json").read_text())
+    return str(table["target"]["fingerprint"])
+
+
 def test_a_damaged_folder_is_named(tmp_path: Path) -> None:
     folder = _write(tmp_path, "one", "eagle3", "aa")
     (folder / "training.json").write_text("{")
@@ -58,15 +76,8 @@ def test_the_wheel_holds_them(tmp_path: Path) -> None:
     """Built from this pyproject with a checkpoint in place."""
     source = tmp_path / "source"
     (source / "whiflash").mkdir(parents=True)
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, source / name)
     shutil.copy(ROOT / "whiflash" / "__init__.py", source / "whiflash")
     _write(source / "whiflash" / "checkpoints", "one", "eagle3", "aa")
-    build = f"from setuptools import build_meta; build_meta.build_wheel({str(tmp_path)!r})"
-    subprocess.run(
-        [sys.executable, "-c", build], cwd=source, check=True, capture_output=True, timeout=120
-    )
-    (wheel,) = tmp_path.glob("*.whl")
-    names = zipfile.ZipFile(wheel).namelist()
+    names = zipfile.ZipFile(build_wheel(source, tmp_path)).namelist()
     assert "whiflash/checkpoints/one/eagle3/training.json" in names
     assert "whiflash/checkpoints/one/eagle3/model.safetensors" in names

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from whiflash.core.errors import ConfigError
+from whiflash.routing.neural_router import NeuralRouter
 from whiflash.routing.router_file import RouterFile
 from whiflash.training.clock import TimeLimit
 from whiflash.training.router.labels import RouterLabels
@@ -25,19 +26,21 @@ def _labels(num: int, is_learnable: bool) -> RouterLabels:
     return RouterLabels(hidden, lengths, torch.arange(num) % 5 == 0)
 
 
-def _train(labels: RouterLabels, limit: TimeLimit) -> tuple[RouterFile, dict[str, object]]:
-    file, report = train_router(labels, ARMS, "f" * 16, SETTINGS, limit, lambda _error: None)
-    return file, report.record()
+def _train(labels: RouterLabels, limit: TimeLimit) -> tuple[NeuralRouter, dict[str, object]]:
+    router, report = train_router(labels, ARMS, SETTINGS, limit, lambda _error: None)
+    return router, report.record()
 
 
 def test_it_learns_what_is_there(tmp_path: Path) -> None:
     labels = _labels(3000, is_learnable=True)
-    file, told = _train(labels, TimeLimit(1))
+    router, told = _train(labels, TimeLimit(1))
     assert float(str(told["explained"])) > 0.9
     assert float(str(told["right_sign"])) > 0.9
-    file.write(tmp_path / "router.safetensors")
-    read = RouterFile.read(tmp_path / "router.safetensors")
-    assert (read.positive, read.negative, read.target) == (*ARMS, "f" * 16)
+    RouterFile("f" * 16, router).write(tmp_path / "router.safetensors")
+    file = RouterFile.read(tmp_path / "router.safetensors")
+    read = file.neural
+    assert read is not None
+    assert (read.positive, read.negative, file.target) == (*ARMS, "f" * 16)
     # Raw hidden states go in: mean and scale are in the file.
     found = torch.from_numpy(read.predict(labels.hidden.numpy()))
     assert float((found - labels.gains).abs().mean()) < 0.2

@@ -56,7 +56,10 @@ def test_a_sitting_that_is_too_short_says_so(
     ("arguments", "message"),
     [
         (("eagle3", "--products", "int8"), "--products int8 is unknown"),
-        (("router", "--drafter", "retrieval"), "add --drafter eagle3:FOLDER"),
+        (
+            ("router", "--drafter", "retrieval", "--positive", "eagle3"),
+            "add --drafter eagle3:FOLDER",
+        ),
         (("dflash",), "holds no work of this kind"),
     ],
 )

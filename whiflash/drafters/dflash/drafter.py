@@ -10,6 +10,7 @@ import torch
 from torch.nn import functional
 
 from whiflash.core.draft import DraftTree
+from whiflash.core.fuse import FuseWeights
 from whiflash.core.rows import CatchUp, DraftRow
 from whiflash.drafters.dflash.load import DFlashParts
 from whiflash.drafters.neural import NeuralDrafter
@@ -51,6 +52,9 @@ class DFlashDrafter(NeuralDrafter[BlockState]):
     def fuse(self, taps: torch.Tensor) -> torch.Tensor:
         with torch.inference_mode():
             return self.parts.model.fuse(taps.to(self.parts.cache_shape.dtype))
+
+    def fuse_weights(self) -> FuseWeights:
+        return self.parts.model.fuse_weights()
 
     def _new_state(self, start: int) -> BlockState:
         return BlockState(DraftCache(self.parts.cache_shape, start))

@@ -11,10 +11,12 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import nn
 
+from whiflash.core.fuse import FuseWeights
 from whiflash.drafters.dflash.config import DFlashConfig
 from whiflash.drafters.dflash.sight import LayerSight
 from whiflash.models.draft.cache import DraftCache
 from whiflash.models.draft.config import DecoderShape
+from whiflash.models.draft.fuse import dense_weight
 from whiflash.models.draft.layers import GatedMLP, Projections, RMSNorm, attend
 from whiflash.models.draft.rope import Rope, Turns
 
@@ -88,6 +90,11 @@ class DFlashModel(nn.Module):
         """[n, taps * target width] -> [n, h], what every layer projects to context K/V."""
         fused: torch.Tensor = self.hidden_norm(self.fc(taps))
         return fused
+
+    def fuse_weights(self) -> FuseWeights:
+        """All that `fuse` is made of."""
+        norm = self.hidden_norm
+        return FuseWeights(dense_weight(self.fc), norm.eps, output_norm=norm.weight.detach())
 
     def absorb(
         self,

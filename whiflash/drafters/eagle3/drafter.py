@@ -14,6 +14,7 @@ import torch
 from torch.nn import functional
 
 from whiflash.core.draft import DraftTree
+from whiflash.core.fuse import FuseWeights
 from whiflash.core.rows import CatchUp, DraftRow
 from whiflash.drafters.eagle3.model import Eagle3Body
 from whiflash.drafters.eagle3.options import Eagle3Options
@@ -77,6 +78,9 @@ class Eagle3Drafter(NeuralDrafter[Eagle3State]):
     def fuse(self, taps: torch.Tensor) -> torch.Tensor:
         with torch.inference_mode():
             return self._body.fuse(self._placed(taps))
+
+    def fuse_weights(self) -> FuseWeights:
+        return self._body.fuse_weights()
 
     def _placed(self, x: torch.Tensor) -> torch.Tensor:
         return x.to(device=self._cache_shape.device, dtype=self._cache_shape.dtype)

@@ -12,7 +12,9 @@ from typing import Protocol
 import torch
 from torch import nn
 
+from whiflash.core.fuse import FuseWeights
 from whiflash.models.draft.config import DecoderShape
+from whiflash.models.draft.fuse import dense_weight
 from whiflash.models.draft.layers import GatedMLP, Projections, RMSNorm
 from whiflash.models.draft.rope import Turns
 
@@ -132,6 +134,16 @@ class Eagle3Body(nn.Module):
             taps = torch.cat(normed, dim=-1)
         fused: torch.Tensor = self.fc(taps)
         return fused
+
+    def fuse_weights(self) -> FuseWeights:
+        """All that `fuse` is made of."""
+        whole, each = self.input_norm, self.fc_norm
+        return FuseWeights(
+            fc=dense_weight(self.fc),
+            eps=self.variant.shape.rms_norm_eps,
+            input_norm=None if whole is None else whole.weight.detach(),
+            tap_norms=() if each is None else tuple(norm.detach() for norm in each.parameters()),
+        )
 
     @property
     def _stack(self) -> Sequence[FirstLayer]:

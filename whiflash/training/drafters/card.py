@@ -11,7 +11,8 @@ def model_card(name: str, training: Mapping[str, Any]) -> str:
     figures = training["acceptance"]
     depth = len(next(iter(figures.values()))["positions"])
     rows = "\n".join(_row(kind, figure) for kind, figure in figures.items())
-    settings = "\n".join(f"- {key}: {value}" for key, value in training["settings"].items())
+    settings = "\n".join(f"- {key}: {value}" for key, value in training["settings"].items()
+                         if key != "init")  # fmt: skip
     source = training["provenance"]
     return f"""# {name} drafter for {training["target"]["name"]}
 
@@ -20,7 +21,7 @@ fingerprint `{training["target"]["fingerprint"]}` only.
 
 Trained on {training["texts"]} texts ({training["answer_tokens"]} tokens) that the target wrote
 itself, half of them greedily and half at temperature 1, in answer to prompts written for this
-project. Seen {training["tokens_seen"]} tokens in {training["steps"]} steps.
+project. Seen {training["tokens_seen"]} tokens in {training["steps"]} steps{_began(training)}.
 
 ## Acceptance on held-out prompts
 
@@ -38,6 +39,17 @@ target's own included; then the share of rounds whose i-th draft was accepted.
 Command: `{source["command"]}`
 Commit: {source["commit"]}; {source["date"]}; torch {source["torch"]}
 """
+
+
+def _began(training: Mapping[str, Any]) -> str:
+    """Behind the number of steps: which weights came before them."""
+    init = training["settings"].get("init")
+    if init is None:
+        return ""
+    before = ""
+    if "steps" in init:
+        before = f", which had seen {init['tokens_seen']} tokens in {init['steps']} steps"
+    return f" that began with the\nweights `{init['weights']}`{before}"
 
 
 def _row(kind: str, figure: Mapping[str, Any]) -> str:

@@ -20,6 +20,7 @@ from whiflash.drafters.dflash.model import DFlashLayer, DFlashModel
 from whiflash.drafters.dflash.zlab import read_zlab
 from whiflash.models.draft.rope import Rope, make_rope
 from whiflash.training.drafters.attention import attend_own
+from whiflash.training.drafters.init import StartPoint, dflash_facts
 from whiflash.training.drafters.layout import decoder_table
 from whiflash.training.drafters.losses import soft_cross_entropy, teacher_probs
 from whiflash.training.drafters.start import start_weights
@@ -82,6 +83,10 @@ class DFlashObjective:
     def _model(self) -> DFlashModel:
         assert isinstance(self.module, DFlashModel)
         return self.module
+
+    def begin_from(self, start: StartPoint) -> None:
+        """Takes its weights. Raises ConfigError where it is another network."""
+        start.into(self.module, dflash_facts(read_zlab(self._config(), Path("config.json"))))
 
     def loss(self, texts: Sequence[TextFeatures], generator: torch.Generator) -> torch.Tensor:
         """Mean over slots, by their weights, of roots drawn from every text."""

@@ -20,6 +20,7 @@ from whiflash.drafters.eagle3.model import Eagle3Body, Eagle3Variant, FirstLayer
 from whiflash.models.draft.config import DecoderShape
 from whiflash.models.draft.rope import Rope, make_rope
 from whiflash.training.drafters.attention import attend_own
+from whiflash.training.drafters.init import StartPoint, eagle3_facts
 from whiflash.training.drafters.layout import decoder_table
 from whiflash.training.drafters.losses import soft_cross_entropy, teacher_probs
 from whiflash.training.drafters.start import start_weights
@@ -80,6 +81,11 @@ class Eagle3Objective:
 
     def _table(self) -> dict[str, Any]:
         return decoder_table(self._facts, model_type="llama", num_layers=1)
+
+    def begin_from(self, start: StartPoint) -> None:
+        """Takes its weights. Raises ConfigError where it is another network."""
+        facts = eagle3_facts(self._body.variant, self._table(), self._facts.boundaries)
+        start.into(self.module, facts)
 
     def loss(self, texts: Sequence[TextFeatures], generator: torch.Generator) -> torch.Tensor:
         """Mean over rows and steps; a step weighs 0.8 of the one before. `generator` is unused:

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import torch
 from torch import nn
 
+from whiflash.training.drafters.init import StartPoint
 from whiflash.training.features.store import TextFeatures
 
 
@@ -25,6 +26,9 @@ class Objective(Protocol):
     @property
     def depth(self) -> int:
         """Tokens that it is measured to draft."""
+
+    def begin_from(self, start: StartPoint) -> None:
+        """Takes the weights of a checkpoint. Raises ConfigError where it is another network."""
 
     def loss(self, texts: Sequence[TextFeatures], generator: torch.Generator) -> torch.Tensor:
         """Scalar, of one batch. Random choices come from `generator` (on the CPU) alone."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -16,11 +16,12 @@ from whiflash.training.drafters.acceptance import measure
 from whiflash.training.drafters.card import model_card
 from whiflash.training.drafters.dflash import DFlashObjective
 from whiflash.training.drafters.eagle3 import Eagle3Objective
+from whiflash.training.drafters.init import StartPoint, dflash_start, eagle3_start
 from whiflash.training.drafters.layout import write_checkpoint
 from whiflash.training.drafters.mask import choose_mask_id
 from whiflash.training.drafters.objective import Objective
 from whiflash.training.drafters.trainer import StepReport, StepSettings, Trainer
-from whiflash.training.drafters.vocabulary import draft_ids
+from whiflash.training.drafters.vocabulary import count_ids, coverage, draft_ids
 from whiflash.training.features.extract import FOLDER
 from whiflash.training.features.facts import TargetEnds, TargetFacts
 from whiflash.training.features.store import FeatureStore, TextPlace
@@ -64,15 +65,17 @@ class DrafterTraining:
         steps: StepSettings,
         device: str,
         num_texts: int | None = None,
+        init: Path | None = None,
     ) -> None:
-        """Features must be there. num_texts: only the first so many texts. Raises ConfigError."""
+        """Features must be there. num_texts: only the first so many texts. init: folder of a
+        checkpoint to begin with. Raises ConfigError, or ModelError for a bad checkpoint."""
         place = torch.device(device)
         self.facts = TargetFacts.read(work_dir / FOLDER)
         self._ends = TargetEnds.read(work_dir / FOLDER, place)
         self._store = FeatureStore(work_dir, place)
         self._folder, self._method = folder, method
         self._texts = self._kept_texts(folder, num_texts)
-        self.objective, self._known = self._make(steps.seed)
+        self.objective, self._known = self._make(steps.seed, init)
         told = {"arm": self.objective.name, "target": self.facts.fingerprint, **self._known}
         self.trainer = Trainer(self.objective, self._store, self._texts, steps, folder, told)
 
@@ -86,23 +89,45 @@ class DrafterTraining:
             texts = self._store.select(TRAIN)[:count]
         return texts
 
-    def _make(self, seed: int) -> tuple[Objective, dict[str, Any]]:
+    def _make(self, seed: int, init: Path | None) -> tuple[Objective, dict[str, Any]]:
         """The objective, and what was resolved for it."""
-        method, facts = self._method, self.facts
-        answers = (self._store.ids(text)[text.num_prompt :] for text in self._texts)
-        ids, coverage = draft_ids(answers, facts, method.vocab_size)
-        known = {**asdict(method), "num_texts": len(self._texts), "coverage": round(coverage, 5)}
-        if isinstance(method, Eagle3Settings):
-            made: Objective = Eagle3Objective(
-                facts, self._ends, ids, method.unroll, method.depth, seed
+        if isinstance(self._method, Eagle3Settings):
+            return self._make_eagle3(self._method, seed, init)
+        return self._make_dflash(self._method, seed, init)
+
+    def _make_eagle3(
+        self, method: Eagle3Settings, seed: int, init: Path | None
+    ) -> tuple[Objective, dict[str, Any]]:
+        facts, ends = self.facts, self._ends
+        start = None if init is None else eagle3_start(init, facts, ends)
+        if start is None:
+            ids, share = draft_ids(self._answers(), facts, method.vocab_size)
+        else:  # the head's rows stand for these ids
+            ids, share = (
+                start.ids,
+                coverage(start.ids, count_ids(self._answers(), facts.vocab_size)),
             )
-            return made, known
-        all_texts = (self._store.ids(text) for text in self._texts)
-        mask_id = choose_mask_id(all_texts, facts, method.mask_id)
-        made = DFlashObjective(
-            facts, self._ends, ids, mask_id, method.num_layers, method.block, seed
-        )
-        return made, {**known, "mask_id": mask_id}
+        made = Eagle3Objective(facts, ends, ids, method.unroll, method.depth, seed)
+        known = {**asdict(method), "vocab_size": len(ids), **self._known_of(share)}
+        return made, {**known, **_begin(made, start)}
+
+    def _make_dflash(
+        self, method: DFlashSettings, seed: int, init: Path | None
+    ) -> tuple[Objective, dict[str, Any]]:
+        facts, ends = self.facts, self._ends
+        start = None if init is None else dflash_start(init, facts, ends)
+        ids, share = draft_ids(self._answers(), facts, method.vocab_size)
+        asked = method.mask_id if start is None or start.mask_id is None else start.mask_id
+        mask_id = choose_mask_id(map(self._store.ids, self._texts), facts, asked)
+        made = DFlashObjective(facts, ends, ids, mask_id, method.num_layers, method.block, seed)
+        known = {**asdict(method), **self._known_of(share), "mask_id": mask_id}
+        return made, {**known, **_begin(made, start)}
+
+    def _answers(self) -> Iterator[torch.Tensor]:
+        return (self._store.ids(text)[text.num_prompt :] for text in self._texts)
+
+    def _known_of(self, share: float) -> dict[str, Any]:
+        return {"num_texts": len(self._texts), "coverage": round(share, 5)}
 
     def run(self, limit: TimeLimit, on_step: Callable[[StepReport], None]) -> bool:
         """Steps until done (True) or time is over."""
@@ -140,3 +165,11 @@ class DrafterTraining:
         write_checkpoint(folder, config, tensors, model_card(self.objective.name, training),
                          training)  # fmt: skip
         return folder, training
+
+
+def _begin(objective: Objective, start: StartPoint | None) -> dict[str, Any]:
+    """What settings.json says of it: nothing of a training that begins with nothing."""
+    if start is None:
+        return {}
+    objective.begin_from(start)
+    return {"init": start.record()}

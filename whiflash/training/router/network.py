@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn.functional import mse_loss
 
 from whiflash.core.errors import ConfigError
-from whiflash.routing.router_file import RouterFile
+from whiflash.routing.neural_router import NeuralRouter
 from whiflash.training.clock import TimeLimit
 from whiflash.training.router.labels import RouterLabels
 
@@ -57,12 +57,11 @@ class RouterReport:
 def train_router(
     labels: RouterLabels,
     arms: tuple[str, str],
-    target: str,
     settings: NetworkSettings,
     limit: TimeLimit,
     on_epoch: Callable[[float], None],
-) -> tuple[RouterFile, RouterReport]:
-    """arms: positive and negative; target: fingerprint. `on_epoch` hears the held-out error.
+) -> tuple[NeuralRouter, RouterReport]:
+    """arms: positive and negative. `on_epoch` hears the held-out error.
     Raises ConfigError with too few roots."""
     held_out = labels.is_held_out
     if min(int(held_out.sum()), int((~held_out).sum())) < _MIN_ROOTS:
@@ -70,8 +69,8 @@ def train_router(
                           f"few; log at least {_MIN_ROOTS} of each")  # fmt: skip
     mean, scale = _spread(labels.hidden[~held_out])
     network = _fit((labels.hidden - mean) / scale, labels, settings, limit, on_epoch)
-    file = RouterFile(*arms, target, _tensors(network, mean, scale))
-    return file, report(file, labels)
+    router = NeuralRouter(*arms, _tensors(network, mean, scale))
+    return router, report(router, labels)
 
 
 def _spread(hidden: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -142,11 +141,11 @@ def _tensors(
     }
 
 
-def report(file: RouterFile, labels: RouterLabels) -> RouterReport:
-    """What the file, as it will be read, is worth on the held-out roots."""
+def report(router: NeuralRouter, labels: RouterLabels) -> RouterReport:
+    """What the router, as it will be read, is worth on the held-out roots."""
     rows = labels.is_held_out
     gains, lengths = labels.gains[rows], labels.lengths[rows]
-    found = torch.from_numpy(file.predict(labels.hidden[rows].numpy()))
+    found = torch.from_numpy(router.predict(labels.hidden[rows].numpy()))
     differs = gains != 0
     error, variance = mse_loss(found, gains), gains.var(unbiased=False)
     chosen = torch.where(found > 0, lengths[:, 0], lengths[:, 1])
@@ -156,8 +155,8 @@ def report(file: RouterFile, labels: RouterLabels) -> RouterReport:
         explained=float(1 - error / variance.clamp(min=1e-9)),
         right_sign=float(((found > 0) == (gains > 0))[differs].float().mean()),
         lengths={
-            file.positive: float(lengths[:, 0].mean()),
-            file.negative: float(lengths[:, 1].mean()),
+            router.positive: float(lengths[:, 0].mean()),
+            router.negative: float(lengths[:, 1].mean()),
             "router": float(chosen.mean()),
             "better": float(lengths.max(1).values.mean()),
         },

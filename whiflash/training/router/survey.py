@@ -65,6 +65,14 @@ class Survey:
         write_whole(sitting / _TEXTS, json.dumps(logged).encode())
         return len(logged) == len(missing)
 
+    @property
+    def free(self) -> dict[str, bool]:
+        """By arm, whether it proposes before the choice."""
+        for sitting in self._sittings():
+            for run in logged_runs(read_rounds(sitting / _LOG)):
+                return run.free
+        return {}
+
     def turns(self) -> Iterator[tuple[int, Turn]]:
         """Every logged text's number and rounds."""
         for sitting in self._sittings():
@@ -73,6 +81,12 @@ class Survey:
             for sequence, (number, is_same) in enumerate(_logged(sitting), 1):
                 if is_same and sequence in turns:  # answers of one token have no round
                     yield number, turns[sequence]
+
+
+def sitting_texts(sitting: Path) -> list[tuple[int, bool]] | None:
+    """Number of the text of each sequence 1, 2, ..., and whether it came out as it is kept; None
+    where the folder is no sitting."""
+    return _logged(sitting) if (sitting / _TEXTS).is_file() else None
 
 
 def _logged(sitting: Path) -> list[tuple[int, bool]]:

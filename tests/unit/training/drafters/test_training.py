@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -12,24 +11,15 @@ import torch
 from whiflash.core.errors import ConfigError
 from whiflash.core.params import SamplingParams
 from whiflash.engine.engine import Engine
+from whiflash.testing.small_training import EAGLE3, METHODS, nobody, short_steps
 from whiflash.training.clock import TimeLimit
 from whiflash.training.data.generations import read_generations
 from whiflash.training.data.prompts import HELD_OUT
 from whiflash.training.drafters.run import (
-    DFlashSettings,
     DrafterTraining,
-    Eagle3Settings,
     MethodSettings,
 )
-from whiflash.training.drafters.trainer import StepReport, StepSettings
-
-EAGLE3 = Eagle3Settings(vocab_size=48, unroll=3, depth=4)
-DFLASH = DFlashSettings(vocab_size=48, num_layers=1, block=5, mask_id=0)
-METHODS: list[MethodSettings] = [EAGLE3, DFLASH]
-
-
-def _steps(count: int, **others: Any) -> StepSettings:
-    return StepSettings(count, batch_tokens=512, rate=3e-3, dtype="float32", **others)
+from whiflash.training.drafters.trainer import StepSettings
 
 
 class _Stop(TimeLimit):
@@ -45,19 +35,15 @@ class _Stop(TimeLimit):
         return float(self.left >= 0)
 
 
-def _nobody(_report: StepReport) -> None:
-    pass
-
-
 @pytest.mark.parametrize("method", METHODS, ids=["eagle3", "dflash"])
 def test_resumed_equals_uninterrupted(
     work_dir: Path, tmp_path: Path, method: MethodSettings
 ) -> None:
-    whole = DrafterTraining(work_dir, tmp_path / "a", method, _steps(8), "cpu")
-    assert whole.run(TimeLimit(None), _nobody)
+    whole = DrafterTraining(work_dir, tmp_path / "a", method, short_steps(8), "cpu")
+    assert whole.run(TimeLimit(None), nobody)
     for _ in range(10):
-        part = DrafterTraining(work_dir, tmp_path / "b", method, _steps(8), "cpu")
-        if part.run(_Stop(), _nobody):
+        part = DrafterTraining(work_dir, tmp_path / "b", method, short_steps(8), "cpu")
+        if part.run(_Stop(), nobody):
             break
     assert part.trainer.step == whole.trainer.step == 8
     pairs = zip(
@@ -70,9 +56,9 @@ def test_resumed_equals_uninterrupted(
 def test_a_little_training_beats_none(
     work_dir: Path, tmp_path: Path, method: MethodSettings
 ) -> None:
-    training = DrafterTraining(work_dir, tmp_path, method, _steps(60), "cpu")
+    training = DrafterTraining(work_dir, tmp_path, method, short_steps(60), "cpu")
     before = training.acceptance()["all"]["accepted_length"]
-    training.run(TimeLimit(1), _nobody)
+    training.run(TimeLimit(1), nobody)
     after = training.acceptance()["all"]["accepted_length"]
     assert after > before + 0.1
 
@@ -83,8 +69,8 @@ def test_the_engine_accepts_as_much_as_was_measured(
 ) -> None:
     """The checkpoint is read by the strict loader, and its chains along the same greedy texts are
     accepted at the very rates that training measured: alignment, rope and taps are right."""
-    training = DrafterTraining(work_dir, tmp_path, method, _steps(25), "cpu")
-    training.run(TimeLimit(None), _nobody)
+    training = DrafterTraining(work_dir, tmp_path, method, short_steps(25), "cpu")
+    training.run(TimeLimit(None), nobody)
     folder, table = training.export()
     arm = training.objective.name
     shape = f"tree=chain,depth={EAGLE3.depth}" if arm == "eagle3" else "block=5"
@@ -108,9 +94,9 @@ def test_the_engine_accepts_as_much_as_was_measured(
 
 
 def test_other_settings_do_not_go_on(work_dir: Path, tmp_path: Path) -> None:
-    DrafterTraining(work_dir, tmp_path, EAGLE3, _steps(8), "cpu")
+    DrafterTraining(work_dir, tmp_path, EAGLE3, short_steps(8), "cpu")
     with pytest.raises(ConfigError, match="num_steps = 8, not 9"):
-        DrafterTraining(work_dir, tmp_path, EAGLE3, _steps(9), "cpu")
+        DrafterTraining(work_dir, tmp_path, EAGLE3, short_steps(9), "cpu")
 
 
 def test_the_rate_rises_and_falls() -> None:
