@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,6 +13,7 @@ from whiflash.rpc.loop import RpcLoop
 from whiflash.rpc.remote_drafter import RemoteTapDrafter
 from whiflash.testing.engines import run, small_core
 from whiflash.testing.hosts import ThreadHost, remote
+from whiflash.testing.waiting import wait_for
 
 NAMES = ("eagle3", "dflash")
 World = Any
@@ -29,15 +29,8 @@ def drafted(done: Sequence[Sequence[Completion]], arm: str) -> int:
     return sum(usage.drafted for usage in usages if usage is not None)
 
 
-def wait_for(what: Callable[[], bool], seconds: float = 10.0) -> None:
-    end = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < end, "it did not come about"
-        time.sleep(0.01)
-
-
 def up(drafter: RemoteTapDrafter) -> RemoteTapDrafter:
-    wait_for(lambda: drafter.is_up)
+    wait_for(lambda: drafter.is_up, 10.0)
     return drafter
 
 
@@ -59,8 +52,8 @@ def test_remote_and_local_drafts_are_the_same(
         assert drafter.num_resyncs == 0
         desk = host.server.desk
         core.close()
-        wait_for(lambda: len(desk.states) == 0)
+        wait_for(lambda: len(desk.states) == 0, 10.0)
         desk.states.check_integrity()
         assert desk.drafter.num_bytes == 0
         drafter.shut()
-        wait_for(lambda: host.server.servicer.sessions.num_streams == 0)
+        wait_for(lambda: host.server.servicer.sessions.num_streams == 0, 10.0)

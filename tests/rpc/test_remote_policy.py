@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,16 +17,10 @@ from whiflash.rpc.remote_policy import DOWN, LATE, REMOTE, RemotePolicy
 from whiflash.rpc.router_server import RouterServer
 from whiflash.testing.engines import run, small_core
 from whiflash.testing.hosts import ThreadHost
+from whiflash.testing.waiting import wait_for
 
 World = Any
 Ask = Callable[..., list[GenerationRequest]]
-
-
-def wait_for(what: Callable[[], bool], seconds: float = 10.0) -> None:
-    end = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < end, "it did not come about"
-        time.sleep(0.01)
 
 
 class Recorder:
@@ -64,7 +57,7 @@ def test_remote_decisions_equal_local_ones_of_the_same_version(
     make = lambda: RouterServer("goodput", world.model, publish_outcomes=64)  # noqa: E731
     with ThreadHost(make) as host:
         policy = RemotePolicy("goodput", loop, host.address, curve, world.model, deadline_s=0.05)
-        wait_for(lambda: policy.link.is_up and policy.link.state is not None)
+        wait_for(lambda: policy.link.is_up and policy.link.state is not None, 10.0)
         versions = host.server.servicer.versions
         states[versions.number] = versions.data
         publish = versions.publish
@@ -88,7 +81,7 @@ def test_remote_decisions_equal_local_ones_of_the_same_version(
                 expected = shadows[version].predict(rows)
                 assert all(map(same, answer, expected))
         policy.shut()
-        wait_for(lambda: host.server.servicer.sessions.num_streams == 0)
+        wait_for(lambda: host.server.servicer.sessions.num_streams == 0, 10.0)
 
 
 def test_a_router_that_dies_leaves_the_snapshot_and_comes_back(
@@ -101,10 +94,10 @@ def test_a_router_that_dies_leaves_the_snapshot_and_comes_back(
         policy = RemotePolicy(
             "static:arm=dflash", loop, host.address, curve, world.model, deadline_s=0.05
         )
-        wait_for(lambda: policy.link.is_up)
+        wait_for(lambda: policy.link.is_up, 10.0)
         core = small_core(world.loaded, {"dflash": world.make("dflash")}, policy)
         assert run(core, *ask(3))[0][0].usage.arms["dflash"].drafted > 0
-    wait_for(lambda: not policy.link.is_up)
+    wait_for(lambda: not policy.link.is_up, 10.0)
     done = run(core, *ask(3))
     assert [c[0].token_ids for c in done] == [c[0].token_ids for c in plain]
     assert done[0][0].usage.arms["dflash"].drafted > 0
@@ -118,7 +111,7 @@ def test_a_deadline_that_nobody_can_meet_costs_nothing_but_the_answer(
     curve = world.loaded.target.verify_curve
     with ThreadHost(lambda: RouterServer("static", world.model)) as host:
         policy = RemotePolicy("static", loop, host.address, curve, world.model, deadline_s=0.0)
-        wait_for(lambda: policy.link.is_up)
+        wait_for(lambda: policy.link.is_up, 10.0)
         core = small_core(world.loaded, {"dflash": world.make("dflash")}, policy)
         done = run(core, *ask(2))
         assert policy.decisions[LATE] > 0
@@ -130,10 +123,10 @@ def test_another_policy_or_target_is_refused_in_words(world: World, loop: RpcLoo
     curve = world.loaded.target.verify_curve
     with ThreadHost(lambda: RouterServer("static", world.model)) as host:
         other = RemotePolicy("goodput", loop, host.address, curve, world.model)
-        wait_for(lambda: "the router 'static'" in other.link.problem)
+        wait_for(lambda: "the router 'static'" in other.link.problem, 10.0)
         assert "policy 'goodput'" in other.link.problem
         strange = RemotePolicy("static", loop, host.address, curve, "another target")
-        wait_for(lambda: "target another target there" in strange.link.problem)
+        wait_for(lambda: "target another target there" in strange.link.problem, 10.0)
         other.shut()
         strange.shut()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import grpc
 
 from whiflash.rpc.access import Access
+from whiflash.rpc.sealed_channel import SealedChannel
 
 MAX_FRAME_BYTES = 1 << 20
 """Of streams: a message beyond it would hold up the small ones behind it."""
@@ -27,7 +28,7 @@ _OPTIONS: Options = (
 
 def open_channel(
     address: str, access: Access | None = None, max_message_bytes: int = MAX_MESSAGE_BYTES
-) -> grpc.aio.Channel:
+) -> SealedChannel:
     """A channel to host:port, for the event loop of the caller. The token is not in it: send
     `access.metadata()` with each call. Raises ConfigError where TLS files are missing."""
     options: list[tuple[str, int | str]] = [
@@ -37,7 +38,9 @@ def open_channel(
     ]
     tls = access.tls if access is not None else None
     if tls is None:
-        return grpc.aio.insecure_channel(address, options=options)
+        return SealedChannel(grpc.aio.insecure_channel(address, options=options))
     if tls.server_name:
         options.append(("grpc.ssl_target_name_override", tls.server_name))
-    return grpc.aio.secure_channel(address, tls.channel_credentials(), options=options)
+    return SealedChannel(
+        grpc.aio.secure_channel(address, tls.channel_credentials(), options=options)
+    )

@@ -7,13 +7,17 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 
 from whiflash.core.draft import DraftTree
+from whiflash.core.errors import ConfigError
+from whiflash.core.fuse import Fusing
 from whiflash.core.protocols import Drafter
 from whiflash.core.rows import DraftRow
 from whiflash.rpc.convert import read_feedback, read_query, tree_message
 from whiflash.rpc.drafter_states import DrafterStates
+from whiflash.rpc.fuse_file import fuse_bytes
 from whiflash.rpc.v1 import drafter_service_pb2 as pb
 
 logger = logging.getLogger(__name__)
@@ -68,6 +72,22 @@ class DraftDesk:
     def submit(self, work: Callable[[], None]) -> None:
         """Runs `work` on the desk's thread, behind what was submitted before."""
         self._inbox.put(work)
+
+    def fuse_file(self) -> Future[bytes]:
+        """What makes the drafter's fused taps; read on the desk's thread. Its result raises
+        ConfigError for a drafter that does not tell."""
+        future: Future[bytes] = Future()
+
+        def read() -> None:
+            try:
+                if not isinstance(self.drafter, Fusing):
+                    raise ConfigError(f"drafter {self.drafter.name} tells nobody how it fuses taps")
+                future.set_result(fuse_bytes(self.drafter.fuse_weights()))
+            except Exception as error:  # noqa: BLE001 - raised where the result is taken
+                future.set_exception(error)
+
+        self.submit(read)
+        return future
 
     def close(self) -> None:
         """Joins the thread. Idempotent."""

@@ -18,6 +18,7 @@ from whiflash.rpc.faults import LinkLostError, error_of
 from whiflash.rpc.identity import check_identity
 from whiflash.rpc.kept_link import OPEN_S, SILENCE_S, KeptLink, queued
 from whiflash.rpc.loop import RpcLoop
+from whiflash.rpc.sealed_channel import SealedChannel
 from whiflash.rpc.v1 import common_pb2
 from whiflash.rpc.v1 import drafter_service_pb2 as pb
 from whiflash.rpc.v1.drafter_service_pb2_grpc import DrafterServiceStub
@@ -28,7 +29,7 @@ logger = logging.getLogger(__name__)
 async def describe(address: str, access: Access) -> pb.DescribeDrafterResponse:
     """Raises LinkLostError or UnauthenticatedError."""
     async with open_channel(address, access) as channel:
-        call = DrafterServiceStub(channel).DescribeDrafter
+        call = DrafterServiceStub(channel.for_stubs).DescribeDrafter
         try:
             answer: pb.DescribeDrafterResponse = await call(
                 pb.DescribeDrafterRequest(), timeout=OPEN_S, metadata=access.metadata()
@@ -84,9 +85,9 @@ class DrafterLink(KeptLink):
             self._bulk.append(request)
             self._has_bulk.set()
 
-    async def _session(self, channel: grpc.aio.Channel) -> None:
+    async def _session(self, channel: SealedChannel) -> None:
         """One epoch."""
-        stub: Any = DrafterServiceStub(channel)
+        stub: Any = DrafterServiceStub(channel.for_stubs)
         self.epoch += 1
         self._control, self._bulk = asyncio.Queue(), deque()
         has_bulk = self._has_bulk = asyncio.Event()

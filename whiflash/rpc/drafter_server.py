@@ -14,7 +14,9 @@ import grpc
 from whiflash.core.protocols import Drafter, TapDrafter
 from whiflash.obs.tracing import Tracer
 from whiflash.rpc.access import Access
+from whiflash.rpc.channels import MAX_FRAME_BYTES
 from whiflash.rpc.drafter_desk import DraftDesk, Round
+from whiflash.rpc.faults import MismatchError
 from whiflash.rpc.frames import drafted_frames, first_frame, put_all, until_end
 from whiflash.rpc.identity import check_identity, drafter_identity
 from whiflash.rpc.rpc_metrics import RpcMetrics
@@ -51,6 +53,7 @@ class DrafterServicer(DrafterServiceServicer):
             desk.drafter, target.model_fingerprint, target.tokenizer_fingerprint
         )
         self.sessions = Sessions(forget_s, self._forget)
+        self._fuse: bytes | None = None
 
     def _forget(self, client: str) -> None:
         self.desk.submit(partial(self.desk.keep_only, client, ()))
@@ -69,6 +72,20 @@ class DrafterServicer(DrafterServiceServicer):
             described.fused_width = drafter.fused_width
             described.notes.extend(drafter.notes)
         return described
+
+    async def ReadFuse(  # noqa: N802
+        self, request: pb.ReadFuseRequest, context: Context  # noqa: ARG002
+    ) -> pb.ReadFuseResponse:  # fmt: skip
+        """A part of it, from `offset` on. Raises MismatchError for weights that are not here."""
+        if request.weight_hash != self.identity.weight_hash:
+            raise MismatchError(
+                f"weights {request.weight_hash} are not here any more, but "
+                f"{self.identity.weight_hash}; ask anew"
+            )
+        if self._fuse is None:
+            self._fuse = await asyncio.wrap_future(self.desk.fuse_file())
+        data = self._fuse[request.offset : request.offset + MAX_FRAME_BYTES]
+        return pb.ReadFuseResponse(data=data, total_bytes=len(self._fuse))
 
     async def Control(  # noqa: N802
         self, request_iterator: AsyncIterator[pb.ControlRequest], context: Context  # noqa: ARG002
@@ -114,8 +131,9 @@ class DrafterServicer(DrafterServiceServicer):
                     self.desk.submit(partial(self.desk.propose, asked))
                 elif kind == "ping":
                     outbox.put_nowait(pb.ControlResponse(pong=request.ping))
-        finally:
             outbox.put_nowait(None)
+        except Exception as error:  # noqa: BLE001 - told to the verifier by the stream's status
+            outbox.put_nowait(error)
 
     async def Bulk(  # noqa: N802
         self, request_iterator: AsyncIterator[pb.BulkRequest], context: Context  # noqa: ARG002
@@ -152,8 +170,9 @@ class DrafterServicer(DrafterServiceServicer):
                 num_frames += 1
                 self.desk.submit(self._work(opening.client, request))
                 self.desk.submit(partial(done, num_frames))
-        finally:
             outbox.put_nowait(None)
+        except Exception as error:  # noqa: BLE001 - told to the verifier by the stream's status
+            outbox.put_nowait(error)
 
     def _work(self, client: str, request: pb.BulkRequest) -> Callable[[], None]:
         desk, kind = self.desk, request.WhichOneof("frame")

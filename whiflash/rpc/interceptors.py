@@ -18,6 +18,7 @@ from whiflash.obs.tracing import NoTracer, Tracer
 from whiflash.rpc.access import TRACE_KEY, Access, text_values
 from whiflash.rpc.faults import code_of, words_of
 from whiflash.rpc.rpc_metrics import RpcMetrics
+from whiflash.rpc.sealed import SEALED_METHODS, sealed_handler
 
 logger = logging.getLogger(__name__)
 
@@ -57,6 +58,8 @@ class ServerInterceptor(grpc.aio.ServerInterceptor):
         return self._wrapped(handler, handler_call_details.method)
 
     def _wrapped(self, handler: Any, method: str) -> Any:
+        if method.startswith(SEALED_METHODS):
+            handler = sealed_handler(handler)
         if handler.response_streaming:
             run: Handler = handler.stream_stream or handler.unary_stream
             wrap = self._stream_by(run, method)

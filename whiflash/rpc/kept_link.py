@@ -19,6 +19,7 @@ from whiflash.rpc.access import Access
 from whiflash.rpc.channels import open_channel
 from whiflash.rpc.faults import error_of
 from whiflash.rpc.loop import RpcLoop
+from whiflash.rpc.sealed_channel import SealedChannel
 from whiflash.rpc.v1 import common_pb2
 
 logger = logging.getLogger(__name__)
@@ -53,7 +54,7 @@ class KeptLink(ABC):
         self._task: asyncio.Task[None] | None = None
 
     @abstractmethod
-    async def _session(self, channel: grpc.aio.Channel) -> None:
+    async def _session(self, channel: SealedChannel) -> None:
         """From opening the streams to their end. Returns, or raises, when it is over."""
 
     def _begin(self) -> None:
@@ -86,6 +87,9 @@ class KeptLink(ABC):
                 problem = str(error_of(failure))
             except (WhiFlashError, TimeoutError) as error:
                 problem = str(error)
+            except Exception as error:  # whatever it was, the next opening may be better
+                logger.exception("the link to the %s at %s failed", self._what, self.address)
+                problem = f"internal error: {error}"
             self._down(problem)
             if time.monotonic() - began_s > MAX_RETRY_S:
                 wait_s = RETRY_S

@@ -10,6 +10,7 @@ from whiflash.core.errors import ConfigError
 from whiflash.core.rows import Outcome, Prediction, RouteRow
 from whiflash.routing.costs import CostModel
 from whiflash.routing.policies.registry import check_policy, policy_of
+from whiflash.routing.setting import forget_arm
 from whiflash.rpc.channels import MAX_FRAME_BYTES
 from whiflash.rpc.policy_state import dump_policy, load_policy
 from whiflash.rpc.v1 import router_service_pb2 as pb
@@ -26,14 +27,17 @@ class PolicyVersions:
     both ends of a link weigh alike. For one thread.
     """
 
-    def __init__(self, text: str, curve: CostCurve, publish_outcomes: int) -> None:
+    def __init__(
+        self, text: str, curve: CostCurve, publish_outcomes: int, last_number: int = 0
+    ) -> None:
+        """last_number: of the policy before; this one's versions count on."""
         self.text = text
         self.curve = curve
         self._costs = CostModel(curve)
         self._learner = policy_of(text, self._costs)
         self._publish_outcomes = publish_outcomes
         self._num_learned = 0
-        self.number = 0
+        self.number = last_number
         self.num_outcomes = 0
         self.publish()
 
@@ -51,6 +55,11 @@ class PolicyVersions:
         self.publish()
         return True
 
+    def forget_arm(self, arm: str, weight_hash: str) -> None:
+        """What was learned of it says nothing about other weights: a new version."""
+        forget_arm(self._learner, arm, weight_hash)
+        self.publish()
+
     def publish(self) -> None:
         """The learner's state becomes the next version."""
         self._num_learned = self.num_outcomes
@@ -66,7 +75,7 @@ class PolicyVersions:
             pb.RouteResponse(
                 policy=pb.PolicyPart(
                     policy_version=self.number, data=piece, is_last=place == len(pieces),
-                    digest=digest,
+                    digest=digest, policy=self.text,
                 )
             )
             for place, piece in enumerate(pieces, start=1)

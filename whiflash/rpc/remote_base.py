@@ -7,7 +7,7 @@ The engine's thread calls it; frames travel on an RpcLoop. Nothing here blocks b
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -57,7 +57,18 @@ class RemoteDrafter:
         self._num_bulk = 0
         self._rounds = Rounds()
         self.num_resyncs = 0
-        self.link = DrafterLink(loop, address, identity, self._live, access)
+        self.link = self._link(loop, address, identity, self._live, access)
+
+    def _link(
+        self,
+        loop: RpcLoop,
+        address: str,
+        identity: common_pb2.Identity,
+        live: Callable[[], Iterable[int]],
+        access: Access | None,
+    ) -> DrafterLink:
+        """The way to the drafter, opened."""
+        return DrafterLink(loop, address, identity, live, access)
 
     def _live(self) -> list[int]:
         return list(self._held) + list(self._openings)
@@ -70,6 +81,11 @@ class RemoteDrafter:
     def expected_ms(self) -> float:
         """From asking to having a round."""
         return self._rounds.expected_ms
+
+    @property
+    def host_ms(self) -> float:
+        """What the last round took the drafter itself; the rest was on the way."""
+        return self._rounds.host_ms
 
     @property
     def num_late(self) -> int:

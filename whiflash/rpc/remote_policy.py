@@ -8,12 +8,19 @@ from collections import Counter, OrderedDict
 from collections.abc import Sequence
 
 from whiflash.core.costs import CostCurve
+from whiflash.core.errors import ConfigError
 from whiflash.core.protocols import Policy
 from whiflash.core.rows import Outcome, Prediction, RouteRow
 from whiflash.core.signals import SignalNeeds
 from whiflash.routing.costs import CostModel
 from whiflash.routing.policies.registry import policy_of
-from whiflash.routing.setting import PolicySetting, check_setting, drafts_all, signal_needs
+from whiflash.routing.setting import (
+    PolicySetting,
+    check_setting,
+    drafts_all,
+    may_rest,
+    signal_needs,
+)
 from whiflash.rpc.access import Access
 from whiflash.rpc.convert_routes import outcome_message, read_prediction, row_message
 from whiflash.rpc.frames import in_frames
@@ -34,8 +41,11 @@ MAX_VERSIONED = 8192
 class RemotePolicy:
     """Implements Policy. deadline_s None: the larger of 1 ms and 1 % of a round.
 
+    text: the policy that decides; with `follows` the router may run another one, and `text` is what
+          decides until the first version of that has come.
     decisions: rows by where their prediction came from: remote, late (the snapshot stood in), down.
     version: of the snapshot, 0 before the router has sent one.
+    problem: why the router's policy is not used, "" where it is.
     """
 
     def __init__(
@@ -47,13 +57,14 @@ class RemotePolicy:
         model_fingerprint: str,
         deadline_s: float | None = None,
         access: Access | None = None,
+        follows: bool = False,
     ) -> None:
         check_remote(text)
+        self.text = text
+        self.problem = ""
+        self._setting: PolicySetting | None = None
         self._costs = CostModel(curve)
         self._snapshot: Policy = policy_of(text, self._costs)
-        self.name = self._snapshot.name
-        self.needs: SignalNeeds = signal_needs(self._snapshot)
-        self.drafts_all = drafts_all(self._snapshot)
         self.version = 0
         self.decisions: Counter[str] = Counter()
         self._deadline_s = deadline_s
@@ -61,11 +72,32 @@ class RemotePolicy:
         self._last_s = 0.0
         self._round_id = 0
         self._chosen_by: OrderedDict[int, int] = OrderedDict()
-        self.link = RouterLink(loop, address, identity(model_fingerprint, ""), text, curve, access)
+        wanted = "" if follows else text
+        self.link = RouterLink(
+            loop, address, identity(model_fingerprint, ""), wanted, curve, access
+        )
+
+    @property
+    def name(self) -> str:
+        return self._snapshot.name
+
+    @property
+    def needs(self) -> SignalNeeds:
+        """What the policy asks for that decides now; so are the two below."""
+        return signal_needs(self._snapshot)
+
+    @property
+    def drafts_all(self) -> bool:
+        return drafts_all(self._snapshot)
+
+    @property
+    def may_rest(self) -> bool:
+        return may_rest(self._snapshot)
 
     def check_setting(self, setting: PolicySetting) -> None:
-        """As the policy itself."""
+        """As the policy itself; those that follow are held against the same."""
         check_setting(self._snapshot, setting)
+        self._setting = setting
 
     @property
     def deadline_s(self) -> float:
@@ -77,7 +109,7 @@ class RemotePolicy:
         """The router's answer, or the snapshot's where that is late or down."""
         self._note_round()
         self._take_state()
-        answer = self._ask(rows) if self.link.is_up else None
+        answer = self._ask(rows) if self.link.is_up and not self.problem else None
         if answer is None:
             self.decisions[LATE if self.link.is_up else DOWN] += len(rows)
             version, predictions = self.version, self._snapshot.predict(rows)
@@ -125,11 +157,26 @@ class RemotePolicy:
         state, self.link.state = self.link.state, None
         if state is None:
             return
-        version, data, digest = state
-        if digest_of(data) != digest:
-            logger.error("version %d of the policy arrived damaged; the old one stays", version)
+        if digest_of(state.data) != state.digest:
+            logger.error("version %d of the policy is damaged; the old one stays", state.version)
             return
-        self._snapshot, self.version = load_policy(data, self._costs), version
+        policy = load_policy(state.data, self._costs)
+        if state.text != self.text and not self._may_follow(policy, state.text):
+            return
+        self._snapshot, self.version, self.text = policy, state.version, state.text
+        self.problem = ""
+
+    def _may_follow(self, policy: Policy, text: str) -> bool:
+        """Another policy stands at the router: whether it can work here."""
+        try:
+            if self._setting is not None:
+                check_setting(policy, self._setting)
+        except ConfigError as error:
+            self.problem = f"the router's policy {text!r} does not fit: {error}"
+            logger.error("%s; %r goes on", self.problem, self.text)
+            return False
+        logger.info("policy %r instead of %r", text, self.text)
+        return True
 
     def observe(self, outcomes: Sequence[Outcome]) -> None:
         """Sent to the learner. The snapshot learns nothing: it is a version."""
@@ -142,6 +189,11 @@ class RemotePolicy:
         for part in in_frames(messages):
             if part:
                 self.link.send(pb.RouteRequest(outcomes=pb.RouteOutcomes(outcomes=part)))
+
+    def forget_arm(self, arm: str, weight_hash: str) -> None:
+        """Told to the learner, whose next version knows nothing of it."""
+        changed = pb.ArmChange(arm=arm, weight_hash=weight_hash)
+        self.link.send(pb.RouteRequest(changed=changed))
 
     def shut(self) -> None:
         """Ends the stream. Idempotent."""

@@ -7,9 +7,8 @@ import logging
 import time
 from collections import deque
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
-
-import grpc
 
 from whiflash.core.costs import CostCurve
 from whiflash.rpc.access import Access
@@ -18,6 +17,7 @@ from whiflash.rpc.faults import LinkLostError
 from whiflash.rpc.identity import check_identity
 from whiflash.rpc.kept_link import OPEN_S, SILENCE_S, KeptLink, queued
 from whiflash.rpc.loop import RpcLoop
+from whiflash.rpc.sealed_channel import SealedChannel
 from whiflash.rpc.v1 import common_pb2
 from whiflash.rpc.v1 import router_service_pb2 as pb
 from whiflash.rpc.v1.router_service_pb2_grpc import RouterServiceStub
@@ -26,9 +26,21 @@ logger = logging.getLogger(__name__)
 MAX_KEPT = 4096
 
 
+@dataclass(frozen=True, slots=True)
+class PolicyState:
+    """A version of the router's policy; text: as a person wrote it."""
+
+    version: int
+    text: str
+    data: bytes
+    digest: bytes
+
+
 class RouterLink(KeptLink):
     """The engine's thread hands frames over and takes answers under `changed`. What is sent while
-    the router is down: outcomes are kept, the latest MAX_KEPT frames, rows are not."""
+    the router is down: outcomes are kept, the latest MAX_KEPT frames, rows are not.
+
+    policy: the one that the router must run; "" where any will do. state: the last version."""
 
     def __init__(
         self,
@@ -41,7 +53,7 @@ class RouterLink(KeptLink):
     ) -> None:
         super().__init__("router", loop, address, access)
         self.predictions: deque[pb.RoutePredictions] = deque()
-        self.state: tuple[int, bytes, bytes] | None = None
+        self.state: PolicyState | None = None
         self._opening = pb.RouteOpening(
             opening=common_pb2.StreamOpening(identity=identity, client=self.client),
             policy=policy, verify_curve=curve_message(curve),
@@ -57,11 +69,11 @@ class RouterLink(KeptLink):
     def _put(self, request: pb.RouteRequest) -> None:
         if self.is_up:
             self._outbox.put_nowait(request)
-        elif request.WhichOneof("frame") == "outcomes":
+        elif request.WhichOneof("frame") in ("outcomes", "changed"):
             self._kept.append(request)
 
-    async def _session(self, channel: grpc.aio.Channel) -> None:
-        stub: Any = RouterServiceStub(channel)
+    async def _session(self, channel: SealedChannel) -> None:
+        stub: Any = RouterServiceStub(channel.for_stubs)
         self._outbox = asyncio.Queue()
         self._opening.opening.epoch += 1
         self._outbox.put_nowait(pb.RouteRequest(opening=self._opening))
@@ -103,7 +115,9 @@ class RouterLink(KeptLink):
                     part = response.policy
                     data += part.data
                     if part.is_last:
-                        self.state = (part.policy_version, bytes(data), part.digest)
+                        self.state = PolicyState(
+                            part.policy_version, part.policy, bytes(data), part.digest
+                        )
                         data.clear()
         except asyncio.CancelledError:
             task = asyncio.current_task()

@@ -47,6 +47,7 @@ class RouterServicer(RouterServiceServicer):
         self.predictions: Counter[int] = Counter()
         self.sessions = Sessions(0.0, self._forget)
         self._numbers: dict[str, int] = {}
+        self._weights: dict[str, str] = {}
         self._next_number = 0
         self._publish_outcomes = publish_outcomes
 
@@ -71,7 +72,7 @@ class RouterServicer(RouterServiceServicer):
             versions = self._versions(opening)
             for response in (self._welcome(), *versions.parts()):
                 yield response
-            reader = asyncio.create_task(self._read(request_iterator, versions, client, outbox))
+            reader = asyncio.create_task(self._read(request_iterator, client, outbox))
             try:
                 async for response in until_end(outbox):
                     yield response
@@ -80,7 +81,7 @@ class RouterServicer(RouterServiceServicer):
 
     def _check(self, opening: pb.RouteOpening) -> None:
         check_identity(self.identity, opening.opening.identity, "router")
-        if opening.policy != self.policy:
+        if opening.policy not in ("", self.policy):
             raise MismatchError(
                 f"the verifier has policy {opening.policy!r}, the router {self.policy!r}; "
                 "configure the same one"
@@ -92,6 +93,22 @@ class RouterServicer(RouterServiceServicer):
             self.versions = PolicyVersions(self.policy, curve, self._publish_outcomes)
         return self.versions
 
+    def change_policy(self, text: str) -> None:
+        """Another policy decides from now on, beginning with what it knows at its start. Raises
+        ConfigError for one that no router can run for others."""
+        check_remote(text)
+        self.policy = text
+        old = self.versions
+        if old is not None:
+            self.versions = PolicyVersions(
+                text, old.curve, self._publish_outcomes, last_number=old.number
+            )
+            self._tell(self.versions)
+
+    def _tell(self, versions: PolicyVersions) -> None:
+        for part in versions.parts():
+            self.sessions.tell("route", part)
+
     def _welcome(self) -> pb.RouteResponse:
         welcome = common_pb2.StreamWelcome(identity=self.identity, incarnation=self.incarnation)
         return pb.RouteResponse(welcome=welcome)
@@ -99,7 +116,6 @@ class RouterServicer(RouterServiceServicer):
     async def _read(
         self,
         requests: AsyncIterator[pb.RouteRequest],
-        versions: PolicyVersions,
         client: str,
         outbox: asyncio.Queue[Any],
     ) -> None:
@@ -110,10 +126,12 @@ class RouterServicer(RouterServiceServicer):
                 if kind == "rows":
                     rows += [self._own(read_row(row), client) for row in request.rows.rows]
                     if request.rows.is_last:
-                        self._answer(request.rows.round_id, rows, versions, outbox)
+                        self._answer(request.rows.round_id, rows, outbox)
                         rows = []
                 elif kind == "outcomes":
-                    self._learn(request.outcomes, versions, client)
+                    self._learn(request.outcomes, client)
+                elif kind == "changed":
+                    self._forget_arm(request.changed)
                 elif kind == "ping":
                     outbox.put_nowait(pb.RouteResponse(pong=request.ping))
             outbox.put_nowait(None)
@@ -125,10 +143,8 @@ class RouterServicer(RouterServiceServicer):
         number = self._numbers[client] << _SEQUENCE_BITS
         return replace(row, sequence_id=number | row.sequence_id)
 
-    def _answer(
-        self, round_id: int, rows: list[RouteRow], versions: PolicyVersions,
-        outbox: asyncio.Queue[Any],
-    ) -> None:  # fmt: skip
+    def _answer(self, round_id: int, rows: list[RouteRow], outbox: asyncio.Queue[Any]) -> None:
+        versions = self._standing
         parts = in_frames(prediction_message(p) for p in versions.predict(rows))
         self.predictions[versions.number] += len(rows)
         for number, part in enumerate(parts, start=1):
@@ -138,11 +154,22 @@ class RouterServicer(RouterServiceServicer):
             )  # fmt: skip
             outbox.put_nowait(pb.RouteResponse(predictions=frame))
 
-    def _learn(self, message: pb.RouteOutcomes, versions: PolicyVersions, client: str) -> None:
+    @property
+    def _standing(self) -> PolicyVersions:
+        assert self.versions is not None, "made when the first verifier comes"
+        return self.versions
+
+    def _learn(self, message: pb.RouteOutcomes, client: str) -> None:
         outcomes = [self._owned(read_outcome(entry), client) for entry in message.outcomes]
-        if versions.learn(outcomes):
-            for part in versions.parts():
-                self.sessions.tell("route", part)
+        if self._standing.learn(outcomes):
+            self._tell(self._standing)
+
+    def _forget_arm(self, change: pb.ArmChange) -> None:
+        """Each verifier tells of it; the first one counts."""
+        if self._weights.get(change.arm) != change.weight_hash:
+            self._weights[change.arm] = change.weight_hash
+            self._standing.forget_arm(change.arm, change.weight_hash)
+            self._tell(self._standing)
 
     def _owned(self, outcome: Outcome, client: str) -> Outcome:
         return replace(outcome, row=self._own(outcome.row, client))
@@ -176,6 +203,16 @@ class RouterServer:
         """Its address. Raises ConfigError."""
         await self.server.start()
         return self.address
+
+    @property
+    def policy(self) -> str:
+        """The one that decides, as a person wrote it."""
+        return self.servicer.policy
+
+    def change_policy(self, policy: str) -> None:
+        """On the loop that serves: every verifier gets its first version at once. Raises
+        ConfigError."""
+        self.servicer.change_policy(policy)
 
     async def stop(self, grace_s: float = 0.0) -> None:
         """Idempotent."""

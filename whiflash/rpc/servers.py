@@ -15,6 +15,7 @@ from whiflash.obs.tracing import Tracer
 from whiflash.rpc.access import Access
 from whiflash.rpc.channels import MAX_MESSAGE_BYTES
 from whiflash.rpc.interceptors import ServerInterceptor
+from whiflash.rpc.kept_server import KeptServer
 from whiflash.rpc.rpc_metrics import RpcMetrics
 
 MAX_OPEN_CALLS = 4096
@@ -50,7 +51,7 @@ class RpcServer:
         self._interceptor = ServerInterceptor(self._access, metrics, tracer)
         self._max_message_bytes = max_message_bytes
         self._health = health.aio.HealthServicer()
-        self._server: grpc.aio.Server | None = None
+        self._server = KeptServer(self._make)
 
     @property
     def address(self) -> str:
@@ -60,6 +61,10 @@ class RpcServer:
     async def start(self, is_ready: bool = True) -> None:
         """Binds and serves. Raises ConfigError if the address is taken, or open to others."""
         self._access.check_address(self._host)
+        await self.set_ready(is_ready)
+        await self._server.start()
+
+    def _make(self) -> grpc.aio.Server:
         server = grpc.aio.server(interceptors=[self._interceptor], options=self._options)
         for service in self._services:
             service.add(server)
@@ -67,9 +72,7 @@ class RpcServer:
         names = (*self._names, health.SERVICE_NAME, reflection.SERVICE_NAME)
         reflection.enable_server_reflection(names, server)
         self.port = self._bind(server)
-        await self.set_ready(is_ready)
-        await server.start()
-        self._server = server
+        return server
 
     def _bind(self, server: grpc.aio.Server) -> int:
         tls = self._access.tls
@@ -92,12 +95,15 @@ class RpcServer:
         for name in ("", *self._names):
             await self._health.set(name, serving if is_ready else not_serving)
 
+    @property
+    def num_revivals(self) -> int:
+        """How often it had to listen anew."""
+        return self._server.num_revivals
+
     async def stop(self, grace_s: float = 0.0) -> None:
         """Refuses new calls; open ones have `grace_s` seconds. Idempotent."""
-        if self._server is not None:
-            server, self._server = self._server, None
-            await self._health.enter_graceful_shutdown()
-            await server.stop(grace_s)
+        await self._health.enter_graceful_shutdown()
+        await self._server.stop(grace_s)
 
     @property
     def _names(self) -> tuple[str, ...]:

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n(whiflash/api/v1/trajectory_service.proto\x12\x0fwhiflash.api.v1\"3\n\rImportRequest\x12\"\n\x04runs\x18\x01 \x03(\x0b\x32\x14.whiflash.api.v1.Run\"Z\n\x03Run\x12/\n\trecording\x18\x01 \x01(\x0b\x32\x1a.whiflash.api.v1.RecordingH\x00\x12\x1a\n\x10stored_turn_json\x18\x02 \x01(\tH\x00\x42\x06\n\x04kind\"u\n\tRecording\x12\x15\n\rmessages_json\x18\x01 \x01(\t\x12\x12\n\ntools_json\x18\x02 \x01(\t\x12\x0e\n\x06run_id\x18\x03 \x01(\t\x12\r\n\x05\x61gent\x18\x04 \x01(\t\x12\x0f\n\x07subject\x18\x05 \x01(\t\x12\r\n\x05model\x18\x06 \x01(\t\"\x84\x01\n\x0eImportResponse\x12\x11\n\tnum_added\x18\x01 \x01(\x04\x12\x11\n\tnum_known\x18\x02 \x01(\x04\x12\x12\n\nnum_masked\x18\x03 \x01(\x04\x12\x12\n\nnum_tokens\x18\x04 \x01(\x04\x12$\n\x03\x62\x61\x64\x18\x05 \x03(\x0b\x32\x17.whiflash.api.v1.BadRun\"\'\n\x06\x42\x61\x64Run\x12\r\n\x05index\x18\x01 \x01(\r\x12\x0e\n\x06reason\x18\x02 \x01(\t\"\x0f\n\rExportRequest\"*\n\x0e\x45xportResponse\x12\x18\n\x10stored_turn_json\x18\x01 \x03(\t\"\'\n\x0fGetStatsRequest\x12\x14\n\x0cwhole_tenant\x18\x01 \x01(\x08\"G\n\x10GetStatsResponse\x12\x33\n\nnamespaces\x18\x01 \x03(\x0b\x32\x1f.whiflash.api.v1.NamespaceStats\"\x97\x01\n\x0eNamespaceStats\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x13\n\x0bnum_records\x18\x02 \x01(\x04\x12\x10\n\x08num_runs\x18\x03 \x01(\x04\x12\x12\n\nnum_tokens\x18\x04 \x01(\x04\x12\x11\n\tnum_bytes\x18\x05 \x01(\x04\x12\x11\n\toldest_ms\x18\x06 \x01(\x04\x12\x11\n\tnewest_ms\x18\x07 \x01(\x04\"m\n\rDeleteRequest\x12\x10\n\x06run_id\x18\x01 \x01(\tH\x00\x12\x11\n\x07subject\x18\x02 \x01(\tH\x00\x12\x17\n\rwhole_project\x18\x03 \x01(\x08H\x00\x12\x16\n\x0cwhole_tenant\x18\x04 \x01(\x08H\x00\x42\x06\n\x04what\"(\n\x0e\x44\x65leteResponse\x12\x16\n\x0enum_namespaces\x18\x01 \x01(\r2\xc7\x02\n\x11TrajectoryService\x12I\n\x06Import\x12\x1e.whiflash.api.v1.ImportRequest\x1a\x1f.whiflash.api.v1.ImportResponse\x12K\n\x06\x45xport\x12\x1e.whiflash.api.v1.ExportRequest\x1a\x1f.whiflash.api.v1.ExportResponse0\x01\x12O\n\x08GetStats\x12 .whiflash.api.v1.GetStatsRequest\x1a!.whiflash.api.v1.GetStatsResponse\x12I\n\x06\x44\x65lete\x12\x1e.whiflash.api.v1.DeleteRequest\x1a\x1f.whiflash.api.v1.DeleteResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n(whiflash/api/v1/trajectory_service.proto\x12\x0fwhiflash.api.v1\"3\n\rImportRequest\x12\"\n\x04runs\x18\x01 \x03(\x0b\x32\x14.whiflash.api.v1.Run\"Z\n\x03Run\x12/\n\trecording\x18\x01 \x01(\x0b\x32\x1a.whiflash.api.v1.RecordingH\x00\x12\x1a\n\x10stored_turn_json\x18\x02 \x01(\tH\x00\x42\x06\n\x04kind\"u\n\tRecording\x12\x15\n\rmessages_json\x18\x01 \x01(\t\x12\x12\n\ntools_json\x18\x02 \x01(\t\x12\x0e\n\x06run_id\x18\x03 \x01(\t\x12\r\n\x05\x61gent\x18\x04 \x01(\t\x12\x0f\n\x07subject\x18\x05 \x01(\t\x12\r\n\x05model\x18\x06 \x01(\t\"\xae\x01\n\x0eImportResponse\x12\x11\n\tnum_added\x18\x01 \x01(\x04\x12\x11\n\tnum_known\x18\x02 \x01(\x04\x12\x12\n\nnum_masked\x18\x03 \x01(\x04\x12\x12\n\nnum_tokens\x18\x04 \x01(\x04\x12$\n\x03\x62\x61\x64\x18\x05 \x03(\x0b\x32\x17.whiflash.api.v1.BadRun\x12\x13\n\x0bnum_deleted\x18\x06 \x01(\x04\x12\x13\n\x0bnum_expired\x18\x07 \x01(\x04\"\'\n\x06\x42\x61\x64Run\x12\r\n\x05index\x18\x01 \x01(\r\x12\x0e\n\x06reason\x18\x02 \x01(\t\"\x0f\n\rExportRequest\"*\n\x0e\x45xportResponse\x12\x18\n\x10stored_turn_json\x18\x01 \x03(\t\"\'\n\x0fGetStatsRequest\x12\x14\n\x0cwhole_tenant\x18\x01 \x01(\x08\"G\n\x10GetStatsResponse\x12\x33\n\nnamespaces\x18\x01 \x03(\x0b\x32\x1f.whiflash.api.v1.NamespaceStats\"\x97\x01\n\x0eNamespaceStats\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x13\n\x0bnum_records\x18\x02 \x01(\x04\x12\x10\n\x08num_runs\x18\x03 \x01(\x04\x12\x12\n\nnum_tokens\x18\x04 \x01(\x04\x12\x11\n\tnum_bytes\x18\x05 \x01(\x04\x12\x11\n\toldest_ms\x18\x06 \x01(\x04\x12\x11\n\tnewest_ms\x18\x07 \x01(\x04\"m\n\rDeleteRequest\x12\x10\n\x06run_id\x18\x01 \x01(\tH\x00\x12\x11\n\x07subject\x18\x02 \x01(\tH\x00\x12\x17\n\rwhole_project\x18\x03 \x01(\x08H\x00\x12\x16\n\x0cwhole_tenant\x18\x04 \x01(\x08H\x00\x42\x06\n\x04what\";\n\x0e\x44\x65leteResponse\x12\x16\n\x0enum_namespaces\x18\x01 \x01(\r\x12\x11\n\tnum_turns\x18\x02 \x01(\x04\x32\xc7\x02\n\x11TrajectoryService\x12I\n\x06Import\x12\x1e.whiflash.api.v1.ImportRequest\x1a\x1f.whiflash.api.v1.ImportResponse\x12K\n\x06\x45xport\x12\x1e.whiflash.api.v1.ExportRequest\x1a\x1f.whiflash.api.v1.ExportResponse0\x01\x12O\n\x08GetStats\x12 .whiflash.api.v1.GetStatsRequest\x1a!.whiflash.api.v1.GetStatsResponse\x12I\n\x06\x44\x65lete\x12\x1e.whiflash.api.v1.DeleteRequest\x1a\x1f.whiflash.api.v1.DeleteResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -38,23 +38,23 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_RECORDING']._serialized_start=206
   _globals['_RECORDING']._serialized_end=323
   _globals['_IMPORTRESPONSE']._serialized_start=326
-  _globals['_IMPORTRESPONSE']._serialized_end=458
-  _globals['_BADRUN']._serialized_start=460
-  _globals['_BADRUN']._serialized_end=499
-  _globals['_EXPORTREQUEST']._serialized_start=501
-  _globals['_EXPORTREQUEST']._serialized_end=516
-  _globals['_EXPORTRESPONSE']._serialized_start=518
-  _globals['_EXPORTRESPONSE']._serialized_end=560
-  _globals['_GETSTATSREQUEST']._serialized_start=562
-  _globals['_GETSTATSREQUEST']._serialized_end=601
-  _globals['_GETSTATSRESPONSE']._serialized_start=603
-  _globals['_GETSTATSRESPONSE']._serialized_end=674
-  _globals['_NAMESPACESTATS']._serialized_start=677
-  _globals['_NAMESPACESTATS']._serialized_end=828
-  _globals['_DELETEREQUEST']._serialized_start=830
-  _globals['_DELETEREQUEST']._serialized_end=939
-  _globals['_DELETERESPONSE']._serialized_start=941
-  _globals['_DELETERESPONSE']._serialized_end=981
-  _globals['_TRAJECTORYSERVICE']._serialized_start=984
-  _globals['_TRAJECTORYSERVICE']._serialized_end=1311
+  _globals['_IMPORTRESPONSE']._serialized_end=500
+  _globals['_BADRUN']._serialized_start=502
+  _globals['_BADRUN']._serialized_end=541
+  _globals['_EXPORTREQUEST']._serialized_start=543
+  _globals['_EXPORTREQUEST']._serialized_end=558
+  _globals['_EXPORTRESPONSE']._serialized_start=560
+  _globals['_EXPORTRESPONSE']._serialized_end=602
+  _globals['_GETSTATSREQUEST']._serialized_start=604
+  _globals['_GETSTATSREQUEST']._serialized_end=643
+  _globals['_GETSTATSRESPONSE']._serialized_start=645
+  _globals['_GETSTATSRESPONSE']._serialized_end=716
+  _globals['_NAMESPACESTATS']._serialized_start=719
+  _globals['_NAMESPACESTATS']._serialized_end=870
+  _globals['_DELETEREQUEST']._serialized_start=872
+  _globals['_DELETEREQUEST']._serialized_end=981
+  _globals['_DELETERESPONSE']._serialized_start=983
+  _globals['_DELETERESPONSE']._serialized_end=1042
+  _globals['_TRAJECTORYSERVICE']._serialized_start=1045
+  _globals['_TRAJECTORYSERVICE']._serialized_end=1372
 # @@protoc_insertion_point(module_scope)

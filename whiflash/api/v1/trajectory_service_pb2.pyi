@@ -116,12 +116,20 @@ class ImportResponse(_message.Message):
     NUM_MASKED_FIELD_NUMBER: _builtins.int
     NUM_TOKENS_FIELD_NUMBER: _builtins.int
     BAD_FIELD_NUMBER: _builtins.int
+    NUM_DELETED_FIELD_NUMBER: _builtins.int
+    NUM_EXPIRED_FIELD_NUMBER: _builtins.int
     num_added: _builtins.int
     num_known: _builtins.int
     """Turns that were there before."""
     num_masked: _builtins.int
     """Turns of which nothing was left once secrets were cut out."""
     num_tokens: _builtins.int
+    num_deleted: _builtins.int
+    """Turns of an export that were made before their run, end user or project was deleted here:
+    refused.
+    """
+    num_expired: _builtins.int
+    """Turns that are older than the store keeps: refused."""
     @_builtins.property
     def bad(self) -> _containers.RepeatedCompositeFieldContainer[Global___BadRun]: ...
     def __init__(
@@ -132,10 +140,12 @@ class ImportResponse(_message.Message):
         num_masked: _builtins.int = ...,
         num_tokens: _builtins.int = ...,
         bad: _abc.Iterable[Global___BadRun] | None = ...,
+        num_deleted: _builtins.int = ...,
+        num_expired: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bad", b"bad", "num_added", b"num_added", "num_known", b"num_known", "num_masked", b"num_masked", "num_tokens", b"num_tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bad", b"bad", "num_added", b"num_added", "num_deleted", b"num_deleted", "num_expired", b"num_expired", "num_known", b"num_known", "num_masked", b"num_masked", "num_tokens", b"num_tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -188,7 +198,7 @@ class ExportResponse(_message.Message):
     @_builtins.property
     def stored_turn_json(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Each a JSON object: run_id, segment, part, agent, subject, model, finish_reason, time_ms,
-        tokenizer, tokens.
+        record_id, tokenizer, tokens.
         """
 
     def __init__(
@@ -321,16 +331,22 @@ class DeleteResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     NUM_NAMESPACES_FIELD_NUMBER: _builtins.int
+    NUM_TURNS_FIELD_NUMBER: _builtins.int
     num_namespaces: _builtins.int
-    """Namespaces that were told to forget."""
+    """Namespaces that were told to forget, also where nothing was found but other replicas may hold
+    some.
+    """
+    num_turns: _builtins.int
+    """Turns that were found and are gone."""
     def __init__(
         self,
         *,
         num_namespaces: _builtins.int = ...,
+        num_turns: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["num_namespaces", b"num_namespaces"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["num_namespaces", b"num_namespaces", "num_turns", b"num_turns"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -78,6 +78,52 @@ class DescribeDrafterResponse(_message.Message):
 Global___DescribeDrafterResponse: _TypeAlias = DescribeDrafterResponse  # noqa: Y015
 
 @_typing.final
+class ReadFuseRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WEIGHT_HASH_FIELD_NUMBER: _builtins.int
+    OFFSET_FIELD_NUMBER: _builtins.int
+    weight_hash: _builtins.str
+    offset: _builtins.int
+    def __init__(
+        self,
+        *,
+        weight_hash: _builtins.str = ...,
+        offset: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["offset", b"offset", "weight_hash", b"weight_hash"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReadFuseRequest: _TypeAlias = ReadFuseRequest  # noqa: Y015
+
+@_typing.final
+class ReadFuseResponse(_message.Message):
+    """A part of a safetensors file (core.fuse.FuseWeights) of total_bytes."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DATA_FIELD_NUMBER: _builtins.int
+    TOTAL_BYTES_FIELD_NUMBER: _builtins.int
+    data: _builtins.bytes
+    total_bytes: _builtins.int
+    def __init__(
+        self,
+        *,
+        data: _builtins.bytes = ...,
+        total_bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "total_bytes", b"total_bytes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReadFuseResponse: _TypeAlias = ReadFuseResponse  # noqa: Y015
+
+@_typing.final
 class ControlRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

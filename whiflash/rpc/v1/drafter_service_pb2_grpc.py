@@ -41,6 +41,11 @@ class DrafterServiceStub(object):
                 request_serializer=whiflash_dot_rpc_dot_v1_dot_drafter__service__pb2.DescribeDrafterRequest.SerializeToString,
                 response_deserializer=whiflash_dot_rpc_dot_v1_dot_drafter__service__pb2.DescribeDrafterResponse.FromString,
                 _registered_method=True)
+        self.ReadFuse = channel.unary_unary(
+                '/whiflash.rpc.v1.DrafterService/ReadFuse',
+                request_serializer=whiflash_dot_rpc_dot_v1_dot_drafter__service__pb2.ReadFuseRequest.SerializeToString,
+                response_deserializer=whiflash_dot_rpc_dot_v1_dot_drafter__service__pb2.ReadFuseResponse.FromString,
+                _registered_method=True)
         self.Control = channel.stream_stream(
                 '/whiflash.rpc.v1.DrafterService/Control',
                 request_serializer=whiflash_dot_rpc_dot_v1_dot_drafter__service__pb2.ControlRequest.SerializeToString,
@@ -65,6 +70,13 @@ class DrafterServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ReadFuse(self, request, context):
+        """How its fused taps are made, by parts: asked once per weight hash.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Control(self, request_iterator, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -84,6 +96,11 @@ def add_DrafterServiceServicer_to_server(servicer, server):
                     servicer.DescribeDrafter,
                     request_deserializer=whiflash_dot_rpc_dot_v1_dot_drafter__service__pb2.DescribeDrafterRequest.FromString,
                     response_serializer=whiflash_dot_rpc_dot_v1_dot_drafter__service__pb2.DescribeDrafterResponse.SerializeToString,
+            ),
+            'ReadFuse': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReadFuse,
+                    request_deserializer=whiflash_dot_rpc_dot_v1_dot_drafter__service__pb2.ReadFuseRequest.FromString,
+                    response_serializer=whiflash_dot_rpc_dot_v1_dot_drafter__service__pb2.ReadFuseResponse.SerializeToString,
             ),
             'Control': grpc.stream_stream_rpc_method_handler(
                     servicer.Control,
@@ -125,6 +142,33 @@ class DrafterService(object):
             '/whiflash.rpc.v1.DrafterService/DescribeDrafter',
             whiflash_dot_rpc_dot_v1_dot_drafter__service__pb2.DescribeDrafterRequest.SerializeToString,
             whiflash_dot_rpc_dot_v1_dot_drafter__service__pb2.DescribeDrafterResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReadFuse(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/whiflash.rpc.v1.DrafterService/ReadFuse',
+            whiflash_dot_rpc_dot_v1_dot_drafter__service__pb2.ReadFuseRequest.SerializeToString,
+            whiflash_dot_rpc_dot_v1_dot_drafter__service__pb2.ReadFuseResponse.FromString,
             options,
             channel_credentials,
             insecure,

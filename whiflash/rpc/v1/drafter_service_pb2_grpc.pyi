@@ -37,6 +37,8 @@ class DrafterServiceStub:
     def __new__(cls, channel: _aio.Channel) -> DrafterServiceAsyncStub: ...
     DescribeDrafter: _grpc.UnaryUnaryMultiCallable[_drafter_service_pb2.DescribeDrafterRequest, _drafter_service_pb2.DescribeDrafterResponse]
     """Who drafts here: asked once, before the streams."""
+    ReadFuse: _grpc.UnaryUnaryMultiCallable[_drafter_service_pb2.ReadFuseRequest, _drafter_service_pb2.ReadFuseResponse]
+    """How its fused taps are made, by parts: asked once per weight hash."""
     Control: _grpc.StreamStreamMultiCallable[_drafter_service_pb2.ControlRequest, _drafter_service_pb2.ControlResponse]
     Bulk: _grpc.StreamStreamMultiCallable[_drafter_service_pb2.BulkRequest, _drafter_service_pb2.BulkResponse]
 
@@ -49,6 +51,8 @@ class DrafterServiceAsyncStub(DrafterServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     DescribeDrafter: _aio.UnaryUnaryMultiCallable[_drafter_service_pb2.DescribeDrafterRequest, _drafter_service_pb2.DescribeDrafterResponse]  # type: ignore[assignment]
     """Who drafts here: asked once, before the streams."""
+    ReadFuse: _aio.UnaryUnaryMultiCallable[_drafter_service_pb2.ReadFuseRequest, _drafter_service_pb2.ReadFuseResponse]  # type: ignore[assignment]
+    """How its fused taps are made, by parts: asked once per weight hash."""
     Control: _aio.StreamStreamMultiCallable[_drafter_service_pb2.ControlRequest, _drafter_service_pb2.ControlResponse]  # type: ignore[assignment]
     Bulk: _aio.StreamStreamMultiCallable[_drafter_service_pb2.BulkRequest, _drafter_service_pb2.BulkResponse]  # type: ignore[assignment]
 
@@ -64,6 +68,14 @@ class DrafterServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_drafter_service_pb2.DescribeDrafterResponse, _abc.Awaitable[_drafter_service_pb2.DescribeDrafterResponse]]:
         """Who drafts here: asked once, before the streams."""
+
+    @_abc_1.abstractmethod
+    def ReadFuse(
+        self,
+        request: _drafter_service_pb2.ReadFuseRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_drafter_service_pb2.ReadFuseResponse, _abc.Awaitable[_drafter_service_pb2.ReadFuseResponse]]:
+        """How its fused taps are made, by parts: asked once per weight hash."""
 
     @_abc_1.abstractmethod
     def Control(

@@ -27,6 +27,7 @@ class RouteRequest(_message.Message):
     ROWS_FIELD_NUMBER: _builtins.int
     OUTCOMES_FIELD_NUMBER: _builtins.int
     PING_FIELD_NUMBER: _builtins.int
+    CHANGED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def opening(self) -> Global___RouteOpening: ...
     @_builtins.property
@@ -35,6 +36,8 @@ class RouteRequest(_message.Message):
     def outcomes(self) -> Global___RouteOutcomes: ...
     @_builtins.property
     def ping(self) -> _common_pb2.Ping: ...
+    @_builtins.property
+    def changed(self) -> Global___ArmChange: ...
     def __init__(
         self,
         *,
@@ -42,16 +45,41 @@ class RouteRequest(_message.Message):
         rows: Global___RouteRows | None = ...,
         outcomes: Global___RouteOutcomes | None = ...,
         ping: _common_pb2.Ping | None = ...,
+        changed: Global___ArmChange | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["frame", b"frame", "opening", b"opening", "outcomes", b"outcomes", "ping", b"ping", "rows", b"rows"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["changed", b"changed", "frame", b"frame", "opening", b"opening", "outcomes", b"outcomes", "ping", b"ping", "rows", b"rows"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["frame", b"frame", "opening", b"opening", "outcomes", b"outcomes", "ping", b"ping", "rows", b"rows"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changed", b"changed", "frame", b"frame", "opening", b"opening", "outcomes", b"outcomes", "ping", b"ping", "rows", b"rows"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_frame: _TypeAlias = _typing.Literal["opening", "rows", "outcomes", "ping"]  # noqa: Y015
+    _WhichOneofReturnType_frame: _TypeAlias = _typing.Literal["opening", "rows", "outcomes", "ping", "changed"]  # noqa: Y015
     _WhichOneofArgType_frame: _TypeAlias = _typing.Literal["frame", b"frame"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_frame) -> _WhichOneofReturnType_frame | None: ...
 
 Global___RouteRequest: _TypeAlias = RouteRequest  # noqa: Y015
+
+@_typing.final
+class ArmChange(_message.Message):
+    """An arm's drafts are made with other weights from now on."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ARM_FIELD_NUMBER: _builtins.int
+    WEIGHT_HASH_FIELD_NUMBER: _builtins.int
+    arm: _builtins.str
+    weight_hash: _builtins.str
+    def __init__(
+        self,
+        *,
+        arm: _builtins.str = ...,
+        weight_hash: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["arm", b"arm", "weight_hash", b"weight_hash"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ArmChange: _TypeAlias = ArmChange  # noqa: Y015
 
 @_typing.final
 class RouteOpening(_message.Message):
@@ -61,7 +89,7 @@ class RouteOpening(_message.Message):
     POLICY_FIELD_NUMBER: _builtins.int
     VERIFY_CURVE_FIELD_NUMBER: _builtins.int
     policy: _builtins.str
-    """As a person wrote it: the router must run the same one."""
+    """As a person wrote it: the router must run the same one; empty where any will do."""
     @_builtins.property
     def opening(self) -> _common_pb2.StreamOpening: ...
     @_builtins.property
@@ -505,10 +533,13 @@ class PolicyPart(_message.Message):
     DATA_FIELD_NUMBER: _builtins.int
     IS_LAST_FIELD_NUMBER: _builtins.int
     DIGEST_FIELD_NUMBER: _builtins.int
+    POLICY_FIELD_NUMBER: _builtins.int
     policy_version: _builtins.int
     data: _builtins.bytes
     is_last: _builtins.bool
     digest: _builtins.bytes
+    policy: _builtins.str
+    """As a person wrote it."""
     def __init__(
         self,
         *,
@@ -516,10 +547,11 @@ class PolicyPart(_message.Message):
         data: _builtins.bytes = ...,
         is_last: _builtins.bool = ...,
         digest: _builtins.bytes = ...,
+        policy: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "digest", b"digest", "is_last", b"is_last", "policy_version", b"policy_version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "digest", b"digest", "is_last", b"is_last", "policy", b"policy", "policy_version", b"policy_version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
