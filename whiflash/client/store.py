@@ -95,11 +95,13 @@ class StoreCalls:
         request = pb.GetStatsRequest(whole_tenant=whole_tenant)
         return list(self._unary(self._stub.GetStats, request, settings).namespaces)
 
-    def delete(self, settings: CallSettings | None = None, **what: Any) -> int:
-        """One of run_id="...", subject="...", whole_project=True, whole_tenant=True (scope admin);
-        the number of namespaces that were told."""
+    def delete(self, settings: CallSettings | None = None, **what: Any) -> pb.DeleteResponse:
+        """One of run_id="...", subject="...", whole_project=True, whole_tenant=True (scope admin).
+        num_turns of the response is 0 where nothing was found: that is no error, as a call may
+        have to be repeated."""
         request = pb.DeleteRequest(**what)
-        return int(self._unary(self._stub.Delete, request, settings).num_namespaces)
+        response: pb.DeleteResponse = self._unary(self._stub.Delete, request, settings)
+        return response
 
 
 class AsyncStoreCalls:
@@ -144,6 +146,7 @@ class AsyncStoreCalls:
         request = pb.GetStatsRequest(whole_tenant=whole_tenant)
         return list((await self._unary(self._stub.GetStats, request, settings)).namespaces)
 
-    async def delete(self, settings: CallSettings | None = None, **what: Any) -> int:
+    async def delete(self, settings: CallSettings | None = None, **what: Any) -> pb.DeleteResponse:
         request = pb.DeleteRequest(**what)
-        return int((await self._unary(self._stub.Delete, request, settings)).num_namespaces)
+        response: pb.DeleteResponse = await self._unary(self._stub.Delete, request, settings)
+        return response

@@ -2,36 +2,48 @@
 
 from __future__ import annotations
 
-import hashlib
-import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields
 
 from whiflash.trajectories import codec
-from whiflash.trajectories.codec import Entry
-from whiflash.trajectories.deletion import Deletion, DeletionKind, Graveyard
+from whiflash.trajectories.deletion import Deletion, DeletionKind
 from whiflash.trajectories.errors import StoreUnavailableError
-from whiflash.trajectories.log import START, TrajectoryLog
-from whiflash.trajectories.record import TrajectoryRecord
+from whiflash.trajectories.holdings import Holdings, KnownHoldings, held_records
+from whiflash.trajectories.log import TrajectoryLog
+from whiflash.trajectories.record import TrajectoryRecord, now_ms
 from whiflash.trajectories.redaction import Redactor
 from whiflash.trajectories.scope import DEFAULT_PROJECT, Owner, Scopes, Selection
 
 FLUSH_BYTES = 2**20  # so that the log's queue never has to give anything up
 FLUSH_S = 60.0
-READ_RECORDS = 256
-MAX_RESTARTS = 8
-MAX_KNOWN_S = 60.0
 
 
 @dataclass(slots=True)
 class Added:
     """turns: written now; known: were there before; masked: nothing was left of them once secrets
-    were cut out; tokens: of the turns written."""
+    were cut out; tokens: of the turns written; deleted: refused, as they were made before their
+    run, end user or namespace was deleted here; expired: refused, older than the store keeps."""
 
     turns: int = 0
     known: int = 0
     masked: int = 0
     tokens: int = 0
+    deleted: int = 0
+    expired: int = 0
+
+    def include(self, other: Added) -> None:
+        """Adds another one's counts to these."""
+        for field in fields(self):
+            setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    """turns: were there, and are gone; namespaces: were told to forget, also some that held
+    nothing where others may still write or draft it."""
+
+    turns: int = 0
+    namespaces: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,94 +59,6 @@ class NamespaceStats:
     newest_ms: int = 0
 
 
-def content_id(record: TrajectoryRecord) -> int:
-    """A `record_id` by what the record says, so that a second import adds nothing."""
-    head = f"{record.namespace}\0{record.run_id}\0{record.segment}\0{record.part}\0"
-    digest = hashlib.blake2b(head.encode("utf-8", "surrogatepass"), digest_size=8)
-    digest.update(record.tokens.tobytes())
-    return int.from_bytes(digest.digest(), "little") | 1
-
-
-def held_records(log: TrajectoryLog, namespace: str) -> list[TrajectoryRecord]:
-    """All that is in a namespace now, oldest first, copies and deleted ones left out.
-    Raises StoreUnavailableError."""
-    return _read_all(log, namespace)[0]
-
-
-def _read_all(log: TrajectoryLog, namespace: str) -> tuple[list[TrajectoryRecord], str]:
-    """With the cursor behind them."""
-    for _ in range(MAX_RESTARTS):
-        records: dict[int, TrajectoryRecord] = {}
-        graveyard = Graveyard()
-        found = _read_on(log, namespace, START)
-        if found is None:
-            continue
-        for entry in found[0]:
-            if isinstance(entry, Deletion):
-                graveyard.bury(entry)
-                records = {n: r for n, r in records.items() if not entry.covers(r)}
-            elif not graveyard.covers(entry):
-                records.setdefault(entry.record_id, entry)
-        return list(records.values()), found[1]
-    raise StoreUnavailableError("the store was trimmed while it was read; try again")
-
-
-def _read_on(log: TrajectoryLog, namespace: str, cursor: str) -> tuple[Sequence[Entry], str] | None:
-    """All entries behind the cursor and the cursor behind them; None where some went missing
-    meanwhile. Raises StoreUnavailableError."""
-    entries: list[Entry] = []
-    is_end = False
-    while not is_end:
-        batch = log.read(namespace, cursor, READ_RECORDS)
-        if batch.has_gap:
-            return None
-        if batch.is_end and not batch.is_confirmed:
-            raise StoreUnavailableError("the store does not answer; try again later")
-        entries += batch.entries
-        cursor, is_end = batch.cursor, batch.is_end
-    return entries, cursor
-
-
-class KnownIds:
-    """What namespaces hold, by `record_id` and `content_id`. The log is asked for news alone, so
-    that a long import does not read the store anew with every batch; but for once in MAX_KNOWN_S,
-    since what a log trims it does not tell."""
-
-    def __init__(self, log: TrajectoryLog, clock: Callable[[], float] = time.monotonic) -> None:
-        self._log = log
-        self._clock = clock
-        self._known: dict[str, _Known] = {}
-
-    def of(self, namespace: str) -> set[int]:
-        """All that is there now; what the caller adds to it stays. Raises
-        StoreUnavailableError."""
-        oldest = self._clock() - MAX_KNOWN_S
-        self._known = {name: one for name, one in self._known.items() if one.read_at > oldest}
-        known = self._known.get(namespace)
-        news = None if known is None else _read_on(self._log, namespace, known.cursor)
-        if known is None or news is None or any(isinstance(one, Deletion) for one in news[0]):
-            known = self._known[namespace] = _Known(self._clock())
-            entries: Sequence[Entry]
-            entries, known.cursor = _read_all(self._log, namespace)
-        else:
-            entries, known.cursor = news
-        for entry in entries:
-            if isinstance(entry, TrajectoryRecord):
-                known.ids.update((entry.record_id, content_id(entry)))
-        return known.ids
-
-    def forget(self) -> None:
-        """What was added to the ids may never have reached the log."""
-        self._known.clear()
-
-
-@dataclass(slots=True)
-class _Known:
-    read_at: float
-    cursor: str = START
-    ids: set[int] = field(default_factory=set)
-
-
 class StoreKeeper:
     """For one thread. `redactor` is its own; `log` may be the one that an engine uses."""
 
@@ -142,44 +66,58 @@ class StoreKeeper:
         self._log = log
         self._scopes = scopes
         self._redactor = redactor
-        self._known = KnownIds(log)
+        self._known = KnownHoldings(log)
 
-    def add(self, records: Iterable[TrajectoryRecord]) -> Added:
-        """Writes what is not there yet, secrets cut out. Raises StoreUnavailableError; what was
-        written till then stays, and a repetition adds the rest."""
+    def add(self, records: Iterable[TrajectoryRecord], *, by_id: bool = False) -> Added:
+        """Writes what is not there yet and may be there, secrets cut out.
+
+        by_id: their `record_id` says which record each is, as that of a turn which was exported
+               does: others may say the same. Else what they say decides.
+        Raises StoreUnavailableError; what was written till then stays, and a repetition adds the
+        rest."""
         try:
-            return self._add(records)
+            return self._add(records, by_id)
         except BaseException:
             self._known.forget()
             raise
 
-    def _add(self, records: Iterable[TrajectoryRecord]) -> Added:
+    def _add(self, records: Iterable[TrajectoryRecord], by_id: bool) -> Added:
         added, num_bytes = Added(), 0
-        known: dict[str, set[int]] = {}
+        held: dict[str, Holdings] = {}
+        oldest_ms = self._oldest_ms()
         for record in records:
-            stretches = [record] if self._redactor is None else self._redactor.split(record)
-            new = [one for one in stretches if self._is_new(one, known)]
-            for one in new:
-                self._log.append(one)
-                num_bytes += one.num_bytes
-            added.turns += bool(new)
-            added.tokens += sum(len(one.tokens) for one in new)
-            added.masked += not stretches
-            added.known += bool(stretches) and not new
+            there = held.get(record.namespace)
+            if there is None:
+                there = held[record.namespace] = self._known.of(record.namespace)
+            if there.graveyard.covers(record):
+                added.deleted += 1
+            elif record.time_ms < oldest_ms:
+                added.expired += 1
+            else:
+                num_bytes += self._write(record, there, by_id, added)
             if num_bytes > FLUSH_BYTES:
                 num_bytes = 0
                 self._flush()
         self._flush()
         return added
 
-    def _is_new(self, record: TrajectoryRecord, known: dict[str, set[int]]) -> bool:
-        ids = known.get(record.namespace)
-        if ids is None:
-            ids = known[record.namespace] = self._known.of(record.namespace)
-        own = (record.record_id, content_id(record))
-        is_new = ids.isdisjoint(own)
-        ids.update(own)
-        return is_new
+    def _oldest_ms(self) -> float:
+        """What was made before that no reader would be given."""
+        max_age_s = self._log.status().max_age_s
+        return 0.0 if max_age_s is None else now_ms() - 1e3 * max_age_s
+
+    def _write(self, record: TrajectoryRecord, there: Holdings, by_id: bool, added: Added) -> int:
+        """Appends what is new of a record; its bytes."""
+        stretches = [record] if self._redactor is None else self._redactor.split(record)
+        new = [one for one in stretches if not there.has(one, by_content=not by_id)]
+        for one in new:
+            self._log.append(one)
+            there.note(one)
+        added.turns += bool(new)
+        added.tokens += sum(len(one.tokens) for one in new)
+        added.masked += not stretches
+        added.known += bool(stretches) and not new
+        return sum(one.num_bytes for one in new)
 
     def _flush(self) -> None:
         if not self._log.flush(FLUSH_S):
@@ -207,19 +145,21 @@ class StoreKeeper:
         found = (_counted(name, held_records(self._log, name)) for name in names)
         return [one for one in found if one.num_records]
 
-    def delete_run(self, selection: Selection, run_id: str) -> int:
-        """A run, in every namespace of the selection; the number of namespaces told."""
+    def delete_run(self, selection: Selection, run_id: str) -> Deleted:
+        """A run, in every namespace of the selection. This and the others raise
+        StoreUnavailableError."""
         return self._bury(self._targets(selection), DeletionKind.RUN, run_id)
 
-    def delete_subject(self, selection: Selection, subject: str) -> int:
+    def delete_subject(self, selection: Selection, subject: str) -> Deleted:
         """An end user: their own namespaces, and in the others the turns labelled with them."""
         own = Selection(selection.tenant, selection.project, subject)
         names = self._targets(selection)
         theirs = self._targets(own)
-        told = self._bury(theirs, DeletionKind.NAMESPACE, "")
-        return told + self._bury(names - theirs, DeletionKind.SUBJECT, subject)
+        whole = self._bury(theirs, DeletionKind.NAMESPACE, "")
+        rest = self._bury(names - theirs, DeletionKind.SUBJECT, subject)
+        return Deleted(whole.turns + rest.turns, whole.namespaces + rest.namespaces)
 
-    def delete_all(self, selection: Selection) -> int:
+    def delete_all(self, selection: Selection) -> Deleted:
         """Everything of a tenant, a project or an end user."""
         return self._bury(self._targets(selection), DeletionKind.NAMESPACE, "")
 
@@ -232,11 +172,17 @@ class StoreKeeper:
         owner = Owner(selection.tenant, project, selection.subject or "")
         return found | {self._scopes.namespace(owner)}
 
-    def _bury(self, namespaces: Iterable[str], kind: DeletionKind, value: str) -> int:
-        names = sorted(namespaces)
-        for name in names:
-            self._log.delete(Deletion(name, kind, value))
-        return len(names)
+    def _bury(self, namespaces: Iterable[str], kind: DeletionKind, value: str) -> Deleted:
+        """Tells every namespace where there may be something to forget."""
+        num_turns = num_told = 0
+        for name in sorted(namespaces):
+            deletion = Deletion(name, kind, value)
+            num_found = sum(map(deletion.covers, held_records(self._log, name)))
+            if num_found or self._log.may_hold(deletion):
+                self._log.delete(deletion)
+                num_turns += num_found
+                num_told += 1
+        return Deleted(num_turns, num_told)
 
 
 def _counted(namespace: str, records: Sequence[TrajectoryRecord]) -> NamespaceStats:

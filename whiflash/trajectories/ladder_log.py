@@ -56,6 +56,9 @@ class LadderLog:
         self._local.delete(deletion)
         return self._durable.delete(deletion)
 
+    def may_hold(self, deletion: Deletion) -> bool:
+        return self._durable.may_hold(deletion) or self._local.may_hold(deletion)
+
     def read(self, namespace: str, cursor: str, max_records: int = 64) -> LogBatch:
         local_cursor, durable_cursor = _split(cursor)
         local = self._local.read(namespace, local_cursor, max_records)

@@ -76,7 +76,8 @@ class LogStatus:
     """For the plan, health and metrics. `where` never holds a password.
 
     num_written counts records, num_failures writes and reads that failed; is_writable is False
-    while writes fail, as on a full disk or server, which can still be read.
+    while writes fail, as on a full disk or server, which can still be read. Records older than
+    max_age_s are not handed out; None where age does not count.
     """
 
     kind: str
@@ -89,6 +90,7 @@ class LogStatus:
     num_corrupt: int = 0
     last_error: str = ""
     is_writable: bool = True
+    max_age_s: float | None = None
 
 
 @runtime_checkable
@@ -104,6 +106,11 @@ class TrajectoryLog(Protocol):
         """Makes sure that no reader sees the covered records again, and hands back the tombstone
         as logged. Waits for the store; raises StoreUnavailableError where it could not be told,
         and then the deletion has to be repeated."""
+
+    def may_hold(self, deletion: Deletion) -> bool:
+        """False only where it is certain that no record which the deletion covers is in the log,
+        on its way to it, or with a reader that got it from there. Then a tombstone would say
+        nothing. Raises StoreUnavailableError."""
 
     def read(self, namespace: str, cursor: str, max_records: int = 64) -> LogBatch:
         """Up to `max_records` entries of `namespace` behind `cursor`; none if there is nothing.

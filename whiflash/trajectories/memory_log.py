@@ -86,6 +86,12 @@ class MemoryLog:
             self._add(deletion.namespace, codec.encode(tombstone))
             return tombstone
 
+    def may_hold(self, deletion: Deletion) -> bool:
+        """Also what was given up here may still be drafted from."""
+        with self._news:
+            stream = self._streams.get(deletion.namespace, _Stream())
+            return stream.first > 0 or any(_is_covered(f, deletion) for f in stream.frames)
+
     def read(self, namespace: str, cursor: str, max_records: int = 64) -> LogBatch:
         require_namespace(namespace)
         with self._news:

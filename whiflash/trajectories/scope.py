@@ -64,11 +64,16 @@ class ScopeKey:
 @dataclass(frozen=True, slots=True)
 class Selection:
     """Namespaces of a tenant, or of one of its projects, or of one end user there (None: all of
-    them), of any tokenizer and under any known secret."""
+    them), of any tokenizer and under any known secret. Raises ValueError on an end user without
+    a project: that would be the whole tenant."""
 
     tenant: str
     project: str | None = None
     subject: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.subject is not None and self.project is None:
+            raise ValueError("an end user is selected within a project")
 
 
 class Scopes:

@@ -105,7 +105,9 @@ def test_deletion_by_run_subject_project_and_tenant(connect: Callable[[str], Cli
     def left(store: Any) -> int:
         return len(list(store.export()))
 
-    assert ann.delete(run_id="r0") >= 1
+    gone = ann.delete(run_id="r0")
+    assert (gone.num_turns, gone.num_namespaces) == (2, 2)
+    assert ann.delete(run_id="r0").num_turns == 0
     assert [left(ann), left(web), left(bob)] == [2, 4, 4]
     web.delete(subject="x")
     assert [left(ann), left(web), left(bob)] == [2, 3, 4]
@@ -175,7 +177,7 @@ def test_the_async_client_does_the_same(keyed: GrpcTestServer) -> None:
             turns = [turn async for turn in client.store.export()]
             assert [turn["run_id"] for turn in turns] == ["r"]
             assert (await client.store.stats())[0].num_runs == 1
-            assert await client.store.delete(run_id="r") >= 1
+            assert (await client.store.delete(run_id="r")).num_turns == 1
             assert [turn async for turn in client.store.export()] == []
 
     asyncio.run(asyncio.wait_for(run(), 60))

@@ -11,16 +11,17 @@ import numpy as np
 import pytest
 
 from whiflash.testing.backends import CharacterTokenizer
+from whiflash.trajectories import codec
 from whiflash.trajectories.deletion import Deletion, DeletionKind
 from whiflash.trajectories.errors import StoreUnavailableError
 from whiflash.trajectories.file_log import FileLog
-from whiflash.trajectories.keeper import (
+from whiflash.trajectories.holdings import (
     MAX_KNOWN_S,
-    KnownIds,
-    StoreKeeper,
+    KnownHoldings,
     content_id,
     held_records,
 )
+from whiflash.trajectories.keeper import Deleted, StoreKeeper
 from whiflash.trajectories.ladder_log import LadderLog
 from whiflash.trajectories.log import LogBatch, TrajectoryLog
 from whiflash.trajectories.memory_log import MemoryLog
@@ -137,11 +138,113 @@ def test_what_was_deleted_can_be_imported_again(log: TrajectoryLog) -> None:
     assert texts(log, WEB) == ["one"]
 
 
+def test_turns_that_say_the_same_are_all_moved_and_only_once(log: TrajectoryLog) -> None:
+    """35 turns of calls without a run id had become 24: what they say was all that told them
+    apart."""
+    live = [
+        replace(turn(f"call {n % 5}", WEB_OWNER, ""), record_id=n + 1) for n in range(35)
+    ]  # fmt: skip
+    for one in live:
+        log.append(one)
+    exported = list(keeper(log).export(WEB))
+    assert len(exported) == 35
+    assert keeper(log).add(exported, by_id=True).known == 35
+    elsewhere = [replace(one, namespace=SCOPES.namespace(OTHER)) for one in exported]
+    assert keeper(log).add(elsewhere, by_id=True).turns == 35
+    assert keeper(log).add(elsewhere[::-1], by_id=True).turns == 0
+    assert len(texts(log, Selection("other"))) == 35
+
+
+def test_a_recorded_run_and_a_live_copy_of_it_are_both_moved_in_any_order(
+    log: TrajectoryLog,
+) -> None:
+    held = keeper(log)
+    held.add([turn("the same", WEB_OWNER)])
+    log.append(replace(turn("the same", WEB_OWNER), record_id=77))
+    both = [replace(one, namespace=SCOPES.namespace(OTHER)) for one in held.export(WEB)]
+    assert keeper(log).add(both[::-1], by_id=True).turns == 2
+    assert keeper(log).add([turn("the same", OTHER)]).known == 1
+
+
+def test_what_was_made_before_its_deletion_is_refused_and_counted_so(log: TrajectoryLog) -> None:
+    """It had been counted as added, and no reader was ever given it."""
+    held = keeper(log)
+    held.add([turn("one", WEB_OWNER), turn("two", WEB_OWNER, "r2")])
+    exported = list(held.export(WEB))
+    assert held.delete_run(WEB, "r") == Deleted(1, 1)
+    again = held.add(exported, by_id=True)
+    assert (again.turns, again.known, again.deleted, again.tokens) == (0, 1, 1, 0)
+    assert texts(log, WEB) == ["two"]
+    assert keeper(log).add(exported, by_id=True).deleted == 1
+
+
+@pytest.mark.parametrize("kind", ["file", "redis"])
+def test_what_is_older_than_the_store_keeps_is_refused_and_counted_so(
+    kind: str, tmp_path: Path
+) -> None:
+    log = KINDS[kind](tmp_path)
+    old = replace(turn("one", WEB_OWNER), time_ms=1000)
+    for _ in range(2):
+        added = keeper(log).add([old])
+        assert (added.turns, added.expired) == (0, 1)
+    assert texts(log, WEB) == []
+    log.close()
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_where_nothing_is_found_only_a_shared_store_is_told(kind: str, tmp_path: Path) -> None:
+    """Another replica may have such turns waiting; a file store has one writer, which knows."""
+    log = KINDS[kind](tmp_path)
+    fill(log)
+    plain = StoreKeeper(log, Scopes((OLD,)), None)
+    before = [log.read(name, "", 64).entries for name in log.namespaces()]
+    is_shared = kind == "redis"
+    assert plain.delete_run(ACME, "mistyped") == Deleted(0, 3 * is_shared)
+    assert plain.delete_subject(WEB, "mistyped") == Deleted(0, 2 * is_shared)
+    assert plain.delete_all(Selection("mistyped")) == Deleted(0, 0)
+    after = [log.read(name, "", 64).entries for name in log.namespaces()]
+    assert (list(map(len, before)) == list(map(len, after))) is not is_shared
+    assert plain.delete_run(ACME, "r1") == Deleted(3, 3)
+    log.close()
+
+
+def test_a_record_that_waits_to_be_written_is_told_of_its_deletion() -> None:
+    class Stuck(MemoryLog):
+        """Its writer has something that no reader sees yet."""
+
+        def may_hold(self, deletion: Deletion) -> bool:
+            return True
+
+    log = Stuck()
+    assert keeper(log).delete_run(WEB, "r").namespaces == 1
+    (entry,) = log.read(SCOPES.namespace(WEB_OWNER), "").entries
+    assert isinstance(entry, Deletion)
+
+
+def test_the_bytes_of_a_deletion_that_broke_off_are_erased_by_its_repetition(
+    tmp_path: Path,
+) -> None:
+    """The tombstone was written, the records behind it were not overwritten: no reader sees them,
+    the disk still has them."""
+    log = FileLog(tmp_path / "store")
+    log.append(turn("one", WEB_OWNER))
+    assert log.flush()
+    name = SCOPES.namespace(WEB_OWNER)
+    shelf = log._shelves.shelf(name)
+    shelf.append([codec.encode(Deletion(name, DeletionKind.RUN, "r", 1, 2**42))])
+    deletion = Deletion(name, DeletionKind.RUN, "r")
+    assert held_records(log, name) == []
+    assert log.may_hold(deletion)
+    assert keeper(log).delete_run(WEB, "r") == Deleted(0, 1)
+    assert not log.may_hold(deletion)
+    log.close()
+
+
 def test_a_run_is_deleted_for_all_end_users_of_the_project_and_for_nobody_else(
     log: TrajectoryLog,
 ) -> None:
     fill(log)
-    assert keeper(log).delete_run(WEB, "r1") == 2
+    assert keeper(log).delete_run(WEB, "r1") == Deleted(2, 2)
     assert texts(log, ACME) == ["default", "web run two"]
     assert texts(log, Selection("other")) == ["foreign"]
 
@@ -155,6 +258,15 @@ def test_an_end_user_is_deleted_from_their_own_scope_and_from_the_shared_one(
     keeper(log).delete_subject(WEB, "ann")
     assert texts(log, ACME) == ["default", "web run one", "web run two"]
     assert texts(log, Selection("other")) == ["foreign"]
+
+
+def test_an_end_user_of_no_project_selects_nothing_rather_than_the_whole_tenant(
+    log: TrajectoryLog,
+) -> None:
+    fill(log)
+    with pytest.raises(ValueError, match="project"):
+        keeper(log).delete_subject(ACME, "ann")
+    assert len(texts(log, ACME)) == 4
 
 
 def test_projects_and_tenants_are_deleted_whole(log: TrajectoryLog) -> None:
@@ -186,7 +298,7 @@ def test_without_a_tokenizer_what_is_there_can_be_counted_and_deleted(log: Traje
     assert 0 < web.oldest_ms <= web.newest_ms
     assert len(stats) == 3
     assert len(plain.stats(None)) == 4
-    assert plain.delete_all(ACME) == 3
+    assert plain.delete_all(ACME) == Deleted(4, 3)
     assert texts(log, ACME) == []
 
 
@@ -240,17 +352,19 @@ def test_a_long_import_reads_the_store_once_and_then_what_is_new() -> None:
 def test_what_the_log_trimmed_can_be_imported_again_after_a_while() -> None:
     now = [0.0]
     log = MemoryLog(2000)
-    known = KnownIds(log, lambda: now[0])
+    known = KnownHoldings(log, lambda: now[0])
     name = SCOPES.namespace(WEB_OWNER)
     first = turn("first", WEB_OWNER)
     log.append(first)
-    assert first.record_id in known.of(name)
+    assert first.record_id in known.of(name).record_ids
     for number in range(30):
         log.append(turn(f"text number {number}", WEB_OWNER, f"r{number}"))
-        assert first.record_id in known.of(name), "no log tells of what it trimmed behind a reader"
+        assert first.record_id in known.of(name).record_ids, (
+            "no log tells of what it trimmed behind a reader"
+        )
     assert first.record_id not in {one.record_id for one in held_records(log, name)}
     now[0] = MAX_KNOWN_S + 1
-    assert first.record_id not in known.of(name)
+    assert first.record_id not in known.of(name).record_ids
 
 
 def test_what_a_failed_import_did_not_write_is_written_by_the_next_one() -> None:

@@ -17,7 +17,8 @@ from whiflash.serving.trajectories.conversation import Conversation, TurnReader
 from whiflash.serving.trajectories.desk import BadRun, Run, StoreDesk
 from whiflash.serving.trajectories.stored_turn import turn_json
 from whiflash.trajectories.errors import StoreError, StoreLockedError
-from whiflash.trajectories.keeper import Added, NamespaceStats, StoreKeeper
+from whiflash.trajectories.file_log.presence import is_store
+from whiflash.trajectories.keeper import Added, Deleted, NamespaceStats, StoreKeeper
 from whiflash.trajectories.scope import DEFAULT_PROJECT, DEFAULT_TENANT, Scopes, Selection
 
 if TYPE_CHECKING:
@@ -49,6 +50,13 @@ class What:
     kind: str
     name: str = ""
 
+    @property
+    def described(self) -> str:
+        """Goes behind "turns"."""
+        if self.kind == "subject":
+            return f"of end user {self.name!r}"
+        return f"of run {self.name!r}" if self.kind == "run" else f"of the whole {self.kind}"
+
 
 class Desk(Protocol):
     """Both raise WhiFlashError."""
@@ -59,16 +67,19 @@ class Desk(Protocol):
 
     def stats(self) -> list[NamespaceStats]: ...
 
-    def delete(self, what: What) -> int: ...
+    def delete(self, what: What) -> Deleted: ...
 
 
 @contextmanager
-def open_desk(place: Place) -> Iterator[Desk]:
-    """The desk of the place. A file store that a server holds is reached through that server.
+def open_desk(place: Place, *, may_create: bool = False) -> Iterator[Desk]:
+    """The desk of the place. A file store that a server holds is reached through that server; one
+    that is not there is made only with `may_create`.
     Raises ConfigError, StoreLockedError, StoreError."""
     address = place.server
     if address is None:
         store = place.store or FILE
+        if not may_create:
+            require_store(store)
         config = EngineConfig.of(store=store, assume_noeviction=place.assume_noeviction)
         try:
             opened = open_store(config)
@@ -80,6 +91,19 @@ def open_desk(place: Place) -> Iterator[Desk]:
             return
     with remote_desk(address, place) as desk:
         yield desk
+
+
+def require_store(store: str) -> None:
+    """Raises ConfigError where a folder holds no store; writes nothing."""
+    folder = store_folder(store)
+    if folder is None or is_store(folder):
+        return
+    if folder.exists() and not folder.is_dir():
+        raise ConfigError(f"the store {folder} is a file; name the store's folder")
+    raise ConfigError(
+        f"there is no trajectory store at {folder}; `whiflash serve` and `whiflash store import` "
+        "make one, --store names another folder"
+    )
 
 
 def _holders_address(store: str, error: StoreLockedError) -> str:
@@ -116,7 +140,7 @@ class LocalDesk:
             return self._keeper.stats(None)
         return self._keeper.stats(Selection(self._tenant, place.project))
 
-    def delete(self, what: What) -> int:
+    def delete(self, what: What) -> Deleted:
         project = Selection(self._tenant, self._project)
         match what.kind:
             case "run":
@@ -192,7 +216,10 @@ class RemoteDesk:
 
     def add(self, runs: Sequence[Run]) -> tuple[Added, list[BadRun]]:
         said = self.client.store.add([_fields(run) for run in runs])
-        added = Added(said.num_added, said.num_known, said.num_masked, said.num_tokens)
+        added = Added(
+            said.num_added, said.num_known, said.num_masked, said.num_tokens,
+            said.num_deleted, said.num_expired,
+        )  # fmt: skip
         return added, [BadRun(bad.index, bad.reason) for bad in said.bad]
 
     def export(self) -> Iterator[Json]:
@@ -207,12 +234,13 @@ class RemoteDesk:
             for one in self.client.store.stats()
         ]  # fmt: skip
 
-    def delete(self, what: What) -> int:
+    def delete(self, what: What) -> Deleted:
         fields: dict[str, dict[str, Any]] = {
             "run": {"run_id": what.name}, "subject": {"subject": what.name},
             "project": {"whole_project": True}, "tenant": {"whole_tenant": True},
         }  # fmt: skip
-        return self.client.store.delete(**fields[what.kind])
+        said = self.client.store.delete(**fields[what.kind])
+        return Deleted(said.num_turns, said.num_namespaces)
 
 
 def _fields(run: Run) -> dict[str, Any]:

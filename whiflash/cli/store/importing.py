@@ -73,11 +73,7 @@ class Importer:
             return
         added, bad = self._desk.add([run for _, run in batch])
         self.problems += [f"{batch[one.index][0]}: {one.reason}" for one in bad]
-        total = self.added
-        total.turns += added.turns
-        total.known += added.known
-        total.masked += added.masked
-        total.tokens += added.tokens
+        self.added.include(added)
 
 
 @contextmanager
@@ -91,6 +87,16 @@ def progress_bar(files: list[Path], is_quiet: bool) -> Iterator[Tell]:
     with Progress(*columns, console=console, disable=is_hidden) as progress:
         task = progress.add_task("import", total=total)
         yield lambda count: progress.advance(task, count)
+
+
+def refused(added: Added) -> str:
+    """What an import left out for the store's sake, to stand behind what it did; "" for none."""
+    said = ""
+    if added.deleted:
+        said += f"; {added.deleted} were deleted here before and are refused"
+    if added.expired:
+        said += f"; {added.expired} are older than the store keeps and are refused"
+    return said
 
 
 def stats_table(found: Sequence[NamespaceStats]) -> None:

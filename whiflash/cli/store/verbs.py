@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from whiflash.cli.store.desks import Place, What
+    from whiflash.trajectories.keeper import Deleted
 
 app = typer.Typer(
     name="store", help="The trajectories that drafts are taken from.", no_args_is_help=True
@@ -66,13 +67,16 @@ def import_runs(
     files, exports. What is there already is not added twice. Bad records are named and left out;
     then the exit status is 2."""
     from whiflash.cli.store.desks import open_desk
-    from whiflash.cli.store.importing import Importer, progress_bar
+    from whiflash.cli.store.importing import Importer, progress_bar, refused
 
     place = _place(
         store, redis, server, tenant=tenant, project=project, model=model,
         chat_template=chat_template, assume_noeviction=assume_noeviction,
     )  # fmt: skip
-    with open_desk(place) as desk, progress_bar(files, is_quiet=as_json) as bar:
+    with (
+        progress_bar(files, is_quiet=as_json) as bar,
+        open_desk(place, may_create=True) as desk,
+    ):
         importer = Importer(desk, agent, subject)
         importer.run(files, bar)
     for problem in importer.problems:
@@ -84,6 +88,7 @@ def import_runs(
         typer.echo(
             f"added {added.turns} turns of {added.tokens} tokens; {added.known} were there, "
             f"{added.masked} held nothing but secrets, {len(importer.problems)} records are bad"
+            + refused(added)
         )
     return 2 if importer.problems else 0
 
@@ -147,7 +152,8 @@ def delete(
     project: Project = None,
     assume_noeviction: options.NoEviction = None,
 ) -> None:
-    """Delete a run, an end user, a project or a tenant, on every replica."""
+    """Delete a run, an end user, a project or a tenant, on every replica. Where nothing is found
+    the exit status is 2."""
     from whiflash.cli.store.desks import open_desk
 
     what = _what(run, subject, whole_project, whole_tenant)
@@ -157,8 +163,10 @@ def delete(
         store, redis, server, tenant=tenant, project=project, assume_noeviction=assume_noeviction
     )
     with open_desk(place) as desk:
-        count = desk.delete(what)
-    typer.echo(f"deleted; {count} namespaces were told")
+        deleted = desk.delete(what)
+    if not deleted.turns:
+        raise ConfigError(_nothing_found(what, deleted))
+    typer.echo(f"deleted {deleted.turns} turns {what.described}")
 
 
 @app.command()
@@ -196,11 +204,25 @@ def _what(run: str | None, subject: str | None, project: bool, tenant: bool) -> 
     asked += [What("subject", subject or "")] if subject is not None else []
     asked += [What("project")] if project else []
     asked += [What("tenant")] if tenant else []
-    if len(asked) != 1 or (asked[0].kind in ("run", "subject") and not asked[0].name):
+    if len(asked) > 1:
+        raise ConfigError(
+            "name one thing to delete: --run, --subject, --whole-project and --whole-tenant "
+            "exclude each other; a run is deleted for all its end users, an end user with all runs"
+        )
+    if not asked or (asked[0].kind in ("run", "subject") and not asked[0].name):
         raise ConfigError(
             "say what to delete: one of --run ID, --subject NAME, --whole-project, --whole-tenant"
         )
     return asked[0]
+
+
+def _nothing_found(what: What, deleted: Deleted) -> str:
+    if not deleted.namespaces:
+        return f"there are no turns {what.described}; nothing was deleted"
+    return (
+        f"there are no turns {what.described} in the store; it was told to forget them all the "
+        "same, as others may have some that have not reached it"
+    )
 
 
 def _output(out: Path | None) -> AbstractContextManager[IO[str]]:

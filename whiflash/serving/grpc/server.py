@@ -12,6 +12,7 @@ from grpc_reflection.v1alpha import reflection
 
 from whiflash.api.v1 import generation_service_pb2, model_service_pb2, trajectory_service_pb2
 from whiflash.core.errors import ConfigError
+from whiflash.rpc.kept_server import KeptServer
 from whiflash.serving.generation import GenerationService
 from whiflash.serving.grpc.adapter import GrpcAdapter
 from whiflash.serving.grpc.generation import GenerationServicer
@@ -50,15 +51,20 @@ class GrpcServer:
     ) -> None:
         self._service = service
         self._desk = desk
-        self._address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        self._host = host
         self._limits = limits or GrpcLimits()
         self._health = health.aio.HealthServicer()
         self._watch: asyncio.Task[None] | None = None
-        self._server: grpc.aio.Server | None = None
+        self._server = KeptServer(self._make)
         self.port = port
 
     async def start(self) -> None:
         """Binds and serves. Raises ConfigError if the address is taken."""
+        await self._show_readiness()
+        await self._server.start()
+        self._watch = asyncio.create_task(self._watch_readiness())
+
+    def _make(self) -> grpc.aio.Server:
         limits, auth = self._limits, self._service.auth
         server = grpc.aio.server(options=_options(limits))
         adapter = GrpcAdapter(auth, limits.stall_limit_s, limits.max_concurrent)
@@ -76,19 +82,25 @@ class GrpcServer:
         )
         try:
             self.port = server.add_insecure_port(self._address)
+            return server
         except RuntimeError:
             raise ConfigError(
                 f"gRPC cannot listen on {self._address}: taken, or not an address of this "
                 "machine; choose another --grpc-port"
             ) from None
-        await self._show_readiness()
-        await server.start()
-        self._server = server
-        self._watch = asyncio.create_task(self._watch_readiness())
+
+    @property
+    def _address(self) -> str:
+        return f"[{self._host}]:{self.port}" if ":" in self._host else f"{self._host}:{self.port}"
 
     @property
     def _services(self) -> tuple[str, ...]:
         return SERVICES if self._desk is None else (*SERVICES, TRAJECTORY.full_name)
+
+    @property
+    def num_revivals(self) -> int:
+        """How often it had to listen anew."""
+        return self._server.num_revivals
 
     async def stop(self, grace_s: float = 0.0) -> None:
         """Refuses new calls; open ones have `grace_s` seconds. Drain the service first, so that
@@ -98,10 +110,8 @@ class GrpcServer:
             with suppress(asyncio.CancelledError):
                 await self._watch
             self._watch = None
-        if self._server is not None:
-            server, self._server = self._server, None
-            await self._health.enter_graceful_shutdown()
-            await server.stop(grace_s)
+        await self._health.enter_graceful_shutdown()
+        await self._server.stop(grace_s)
 
     async def _watch_readiness(self) -> None:
         was_ready = self._service.is_ready

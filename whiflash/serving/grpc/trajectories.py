@@ -47,6 +47,8 @@ class TrajectoryServicer:
             num_known=added.known,
             num_masked=added.masked,
             num_tokens=added.tokens,
+            num_deleted=added.deleted,
+            num_expired=added.expired,
             bad=sorted(bad, key=lambda one: one.index),
         )
 
@@ -78,7 +80,8 @@ class TrajectoryServicer:
                 work = asyncio.to_thread(self._desk.delete_subject, owner, request.subject)
             case _:
                 work = asyncio.to_thread(self._desk.delete_all, owner)
-        return pb.DeleteResponse(num_namespaces=await work)
+        deleted = await work
+        return pb.DeleteResponse(num_namespaces=deleted.namespaces, num_turns=deleted.turns)
 
 
 def _project(call: CallContext) -> Selection:

@@ -13,7 +13,7 @@ import numpy as np
 from whiflash.chat.format import ChatFormat
 from whiflash.core.errors import InvalidRequestError
 from whiflash.core.protocols import Tokenizer
-from whiflash.trajectories.keeper import content_id
+from whiflash.trajectories.holdings import content_id
 from whiflash.trajectories.record import TrajectoryRecord
 from whiflash.trajectories.scope import Owner, Scopes
 

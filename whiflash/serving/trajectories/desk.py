@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from whiflash.core.errors import InvalidRequestError
 from whiflash.core.protocols import Tokenizer
 from whiflash.serving.trajectories.conversation import Conversation, Json, TurnReader
-from whiflash.serving.trajectories.stored_turn import read_turn, turn_json
-from whiflash.trajectories.keeper import Added, NamespaceStats, StoreKeeper
+from whiflash.serving.trajectories.stored_turn import RECORD_ID, read_turn, turn_json
+from whiflash.trajectories.keeper import Added, Deleted, NamespaceStats, StoreKeeper
 from whiflash.trajectories.log import TrajectoryLog
 from whiflash.trajectories.record import TrajectoryRecord
 from whiflash.trajectories.redaction import Redactor
@@ -51,15 +51,21 @@ class StoreDesk:
 
     def add(self, tenant: str, project: str, runs: Sequence[Run]) -> tuple[Added, list[BadRun]]:
         """Adds runs to a project; each as a whole or not at all. Raises StoreUnavailableError."""
-        records: list[TrajectoryRecord] = []
+        exported: list[TrajectoryRecord] = []
+        recorded: list[TrajectoryRecord] = []
         bad: list[BadRun] = []
         for index, run in enumerate(runs):
             try:
-                records += self._records(tenant, project, run)
+                records = self._records(tenant, project, run)
             except InvalidRequestError as error:
                 bad.append(BadRun(index, str(error)))
+                continue
+            has_id = not isinstance(run, Conversation) and RECORD_ID in run
+            (exported if has_id else recorded).extend(records)
         with self._lock:
-            return self._keeper.add(records), bad
+            added = self._keeper.add(exported, by_id=True)
+            added.include(self._keeper.add(recorded))
+            return added, bad
 
     def _records(self, tenant: str, project: str, run: Run) -> list[TrajectoryRecord]:
         if not isinstance(run, Conversation):
@@ -79,15 +85,15 @@ class StoreDesk:
         with self._lock:
             return self._keeper.stats(selection)
 
-    def delete_run(self, selection: Selection, run_id: str) -> int:
-        """The number of namespaces told; so with the others."""
+    def delete_run(self, selection: Selection, run_id: str) -> Deleted:
+        """This and the others raise StoreUnavailableError; then they have to be repeated."""
         with self._lock:
             return self._keeper.delete_run(selection, run_id)
 
-    def delete_subject(self, selection: Selection, subject: str) -> int:
+    def delete_subject(self, selection: Selection, subject: str) -> Deleted:
         with self._lock:
             return self._keeper.delete_subject(selection, subject)
 
-    def delete_all(self, selection: Selection) -> int:
+    def delete_all(self, selection: Selection) -> Deleted:
         with self._lock:
             return self._keeper.delete_all(selection)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from whiflash.core.errors import InvalidRequestError
-from whiflash.trajectories.keeper import content_id
+from whiflash.trajectories.holdings import content_id
 from whiflash.trajectories.record import TrajectoryRecord
 from whiflash.trajectories.scope import Owner, Scopes
 
@@ -19,21 +20,26 @@ _TEXTS = {
 }  # fmt: skip
 _NUMBERS = ("segment", "part", "time_ms")
 _MAX_ID = 2**31 - 1
+RECORD_ID = "record_id"
+_RECORD_ID = re.compile(r"[0-9a-f]{16}")
 
 
 def turn_json(record: TrajectoryRecord) -> dict[str, Any]:
-    """JSON-able. Namespace and record id are left out: they belong to the store."""
+    """JSON-able. The namespace is left out: it belongs to the store. `record_id` is 16 hex digits,
+    as JSON readers round numbers of 64 bits."""
     texts = {name: getattr(record, field) for name, field in _TEXTS.items()}
     numbers = {name: getattr(record, name) for name in _NUMBERS}
     return {
-        **texts, **numbers, "tokenizer": record.tokenizer, "tokens": record.tokens.tolist()
+        **texts, **numbers, RECORD_ID: f"{record.record_id:016x}",
+        "tokenizer": record.tokenizer, "tokens": record.tokens.tolist(),
     }  # fmt: skip
 
 
 def read_turn(
     turn: Mapping[str, Any], scopes: Scopes, tenant: str, project: str, tokenizer: str
 ) -> TrajectoryRecord:
-    """The record of a line that `turn_json` wrote, for another owner if need be.
+    """The record of a line that `turn_json` wrote, for another owner if need be. It keeps its
+    record id, so that a copy of it is known; a line without one takes it from what it says.
     Raises InvalidRequestError where it is none, or of another tokenizer than `tokenizer`."""
     if turn.get("tokenizer") != tokenizer:
         raise InvalidRequestError(
@@ -47,7 +53,17 @@ def read_turn(
     record = TrajectoryRecord(
         namespace, tokens=_tokens(turn.get("tokens")), tokenizer=tokenizer, **texts, **numbers
     )
-    return replace(record, record_id=content_id(record))
+    return replace(record, record_id=_record_id(turn) or content_id(record))
+
+
+def _record_id(turn: Mapping[str, Any]) -> int:
+    """0 where the line has none."""
+    value = turn.get(RECORD_ID, "")
+    if value == "":
+        return 0
+    if not isinstance(value, str) or not _RECORD_ID.fullmatch(value) or int(value, 16) == 0:
+        raise InvalidRequestError(f"record_id must be 16 hex digits, got {value!r:.40}", RECORD_ID)
+    return int(value, 16)
 
 
 def _text(turn: Mapping[str, Any], name: str) -> str:

@@ -106,6 +106,16 @@ class FileLog:
         self._tell_readers()
         return tombstone
 
+    def may_hold(self, deletion: Deletion) -> bool:
+        if self._writer.num_pending_bytes > 0:
+            return True
+        try:
+            return self._shelves.may_hold(deletion)
+        except OSError as error:
+            raise StoreUnavailableError(
+                f"the trajectory store {self.folder} cannot be read ({error.strerror})"
+            ) from error
+
     def _tidy(self) -> None:
         now = time.monotonic()
         if self._fsync_s is not None and now - self._synced_at >= self._fsync_s:
@@ -197,7 +207,7 @@ class FileLog:
             "file", str(self.folder), LogLevel.OFF if self._is_closed else level,
             writer.num_pending_bytes, writer.num_written, writer.num_dropped,
             writer.breaker.num_failures, self._num_corrupt, writer.breaker.last_error,
-            writer.breaker.is_closed,
+            writer.breaker.is_closed, self._limits.max_age_s,
         )  # fmt: skip
 
     def close(self, timeout_s: float = FLUSH_S) -> None:

@@ -134,6 +134,10 @@ class Shelf:
             if frames[0].entry is not None:
                 return frames[0].entry
 
+    def holds(self, deletion: Deletion) -> bool:
+        """Whether bytes of a covered record are there, also behind a tombstone. Raises OSError."""
+        return any(self._covered(number, deletion) for number in list(self.ends))
+
     def erase(self, deletion: Deletion) -> int:
         """Overwrites every record that the tombstone, already appended, covers; how many.
         Raises OSError."""
@@ -144,16 +148,22 @@ class Shelf:
         if not path.exists():
             return 0
         times = (path.stat().st_atime_ns, path.stat().st_mtime_ns)
-        covered = [
-            found for found in scan(path.read_bytes()[: self.ends[number]])
-            if isinstance(found.entry, TrajectoryRecord) and deletion.covers(found.entry)
-        ]  # fmt: skip
+        covered = self._covered(number, deletion)
         for found in covered:
             self._write(number, found.start, codec.void(found.end - found.start))
         if covered:
             fsync(path)
             os.utime(path, ns=times)  # the age of a segment is that of its last record
         return len(covered)
+
+    def _covered(self, number: int, deletion: Deletion) -> list[Found]:
+        path = self._path(number)
+        if not path.exists():
+            return []
+        return [
+            found for found in scan(path.read_bytes()[: self.ends[number]])
+            if isinstance(found.entry, TrajectoryRecord) and deletion.covers(found.entry)
+        ]  # fmt: skip
 
     def drop_oldest(self) -> int:
         """Removes the oldest segment, its bytes are returned; 0 if only the growing one is left."""

@@ -81,6 +81,14 @@ class Shelves:
             _erase_sealed(self._folder / folder_name(deletion.namespace), tombstone)
             return tombstone
 
+    def may_hold(self, deletion: Deletion) -> bool:
+        """Also where segments were trimmed away, whose turns may still be drafted from."""
+        if not (self._folder / folder_name(deletion.namespace)).is_dir():
+            return False
+        with self._lock:
+            shelf = self.shelf(deletion.namespace)
+            return min(shelf.ends, default=1) > 1 or shelf.holds(deletion)
+
     def sync(self) -> None:
         """Makes what was appended survive a power failure."""
         with self._lock:

@@ -210,7 +210,7 @@ def warm_up() -> None:
     odds = np.ones(layout.NUM_CELLS, np.float32)
     batch = LookupBatch()
     batch.begin([(0, 0, 0, 1, 1)])
-    automaton.lookup(batch, no_matches(1), 0, 1, layout.LIVE, odds, 0.0)
+    automaton.lookup(batch, no_matches(1), 0, 1, layout.PREDICTION, odds, 0.0)
     Automaton().begin_row(batch, 0, np.zeros(1, np.int32), 0, odds, 0.0)
 
 

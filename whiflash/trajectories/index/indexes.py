@@ -11,8 +11,9 @@ from typing import Self
 from whiflash.core.errors import ConfigError
 from whiflash.trajectories.index.automaton import warm_up
 from whiflash.trajectories.index.live import MIN_BYTES
+from whiflash.trajectories.index.part import warm_up as warm_up_live
+from whiflash.trajectories.index.sealed_source import warm_up as warm_up_sealed
 from whiflash.trajectories.index.tiers import NamespaceIndex
-from whiflash.trajectories.index.tiers import warm_up as warm_up_sealed
 from whiflash.trajectories.log import DEFAULT_MAX_AGE_S, TrajectoryLog
 from whiflash.trajectories.record import require_namespace
 from whiflash.trajectories.sealed.builder import SealBuilder
@@ -70,6 +71,7 @@ class TrajectoryIndexes:
                 f"max_namespace_bytes={max_namespace_bytes}"
             )
         warm_up()
+        warm_up_live()
         warm_up_sealed()
         self._max_age_s = max_age_s
         self._sealing = sealing

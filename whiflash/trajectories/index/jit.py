@@ -24,8 +24,11 @@ _KERNEL_FILES = (
     "jit.py",
     "kernels.py",
     "layout.py",
+    "live_search.py",
     "search.py",
     "sealed_search.py",
+    "../sealed/fences.py",
+    "../sealed/grams.py",
     "../sealed/text.py",
 )
 _SOURCES = [Path(__file__).parent / name for name in _KERNEL_FILES]

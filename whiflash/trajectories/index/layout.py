@@ -14,14 +14,17 @@ NUM_EDGE_COLUMNS = 4
 # Fields of `head`. LAST: state of the current run so far; VERSION: rises with every change.
 NUM_STATES, NUM_EDGES, NUM_TOKENS, LAST, NUM_LINKS, VERSION = range(6)
 NUM_HEAD_FIELDS = 6
-# Columns of a table of matches, one row per reader: the context length that the match is for, and
-# the version of the automaton.
-MATCH_STATE, MATCH_LENGTH, ABSORBED, SEEN_VERSION = range(4)
-NUM_MATCH_COLUMNS = 4
+# Columns of a table of matches, one row per reader: the context length that the match is for, the
+# version of the automaton, and how often the context had been exchanged for another.
+MATCH_STATE, MATCH_LENGTH, ABSORBED, SEEN_VERSION, SEEN_FORKS = range(5)
+NUM_MATCH_COLUMNS = 5
 
 ROOT = 0
+UNKNOWN = -1  # a state: the match has at most MATCH_LENGTH tokens, and nobody has looked closer
 MAX_WALK_LINKS = 32
 MAX_MATCH_TOKENS = 64
+MAX_FOLLOWED = 8  # tokens; a match that is further behind is searched anew
+MIN_TAIL_TOKENS = 8
 MAX_SCANNED = 16  # children looked at per node; the frequent ones are as a rule made early
 MAX_CHILDREN = 3  # of them drafted at most
 MAX_NODES = 64  # in one draft tree
@@ -42,8 +45,9 @@ EDGE_SHARES = (0.1, 0.2, 0.35, 0.5, 0.7, 0.9)
 NUM_EDGE_BUCKETS = 9
 NUM_CELLS = NUM_SOURCES * NUM_LENGTH_BUCKETS * NUM_EDGE_BUCKETS * 2
 
-# Columns of the rows of a lookup, and of a node while a tree grows.
-READER, TOTAL, IS_FORKED, NODES_LIMIT, DEPTH_LIMIT = range(5)
+# Columns of the rows of a lookup, and of a node while a tree grows. FORKS: how often the context
+# did not extend the one before it.
+READER, TOTAL, FORKS, NODES_LIMIT, DEPTH_LIMIT = range(5)
 NUM_ROW_COLUMNS = 5
 NODE_STATE, NODE_LENGTH, NODE_ROW, NODE_DEPTH, NODE_TOKEN, NODE_CELL = range(6)
 NUM_NODE_FIELDS = 6
@@ -54,9 +58,13 @@ NUM_NODE_ROWS = 4
 # is drafted; CHILD_COUNT: its occurrences.
 CHILD_TOKEN, CHILD, IS_LATEST, CHILD_COUNT = range(4)
 NUM_CHILD_COLUMNS = 4
-# Fields of a row's summary. LIVE_LENGTH, SEALED_LENGTH: the longest match so far in earlier runs;
-# FIRST_SURVIVAL: per source, of its likeliest first node.
-EXPECTED, NUM_DRAFTED, MATCHED, SOURCE, LIVE_LENGTH, SEALED_LENGTH, FIRST_SURVIVAL = range(7)
+# Fields of a row's summary. FIRST_SURVIVAL: per source, of its likeliest first node.
+EXPECTED, NUM_DRAFTED, MATCHED, SOURCE, FIRST_SURVIVAL = range(5)
 NUM_SUMMARY_FIELDS = FIRST_SURVIVAL + NUM_SOURCES
+# Columns of the winners of a batch: the rank of the source of earlier runs with the longest match
+# of a row, its length, and the state there, or in a sealed segment how many occurrences were noted.
+WINNER, WINNER_LENGTH, WINNER_STATE = range(3)
+NUM_WINNER_COLUMNS = 3
+NOBODY_WON = -1
 # Columns of the likeliest first node of each source, so that all of them can be scored.
 FIRST_TOKEN, FIRST_CELL = range(2)

@@ -6,13 +6,15 @@ import hashlib
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
+
+import numpy as np
 
 from whiflash.core.errors import ConfigError
 from whiflash.trajectories.deletion import Deletion
-from whiflash.trajectories.index import layout
-from whiflash.trajectories.index.automaton import Automaton, Ids, no_matches
+from whiflash.trajectories.index.automaton import Ids, no_matches
+from whiflash.trajectories.index.longest import NOBODY, Homes, Source, draft_longest
 from whiflash.trajectories.index.lookup import LookupBatch, Odds
 from whiflash.trajectories.index.part import MIN_PART_TOKENS, Part, RunSpan, digests
 from whiflash.trajectories.record import TrajectoryRecord, require_namespace
@@ -56,6 +58,7 @@ class LiveIndex:
         self._num_readers = 0
         self._free_readers: list[int] = []
         self._reader_rows = 0
+        self._homes: Homes = np.zeros(0, np.int64)
         self._is_suspended = False
         self.num_repeats = 0  # records left out as repeats
         self.num_evicted = 0  # records that were given up for newer ones
@@ -84,7 +87,7 @@ class LiveIndex:
         part = self._part_with_room(len(tokens))
         start = len(part.automaton)
         for begin in range(0, len(tokens), BITE_TOKENS):
-            self._append(part.automaton, tokens[begin : begin + BITE_TOKENS])
+            self._append(part, tokens[begin : begin + BITE_TOKENS])
         with self._lock:
             part.automaton.end_run()
         part.note(record, digest, start)
@@ -96,24 +99,24 @@ class LiveIndex:
             newest = self._parts[-1]
             if len(newest.automaton) + num_tokens <= self._part_tokens:
                 return newest
-            tables = newest.automaton.trimmed()
+            room = newest.trimmed()
             with self._lock:
-                newest.automaton.take_room(tables)
+                newest.take_room(room)
         part = Part.empty(0)
         with self._lock:
             part.matches = no_matches(self._reader_rows)
             self._parts.append(part)
         return part
 
-    def _append(self, automaton: Automaton, bite: Ids) -> None:
+    def _append(self, part: Part, bite: Ids) -> None:
         done = 0
         while done < len(bite):
             with self._lock:
-                done += automaton.append(bite[done:])
+                done += part.append(bite[done:])
             if done < len(bite):
-                tables = automaton.room_made(BITE_TOKENS)
+                room = part.room_made(BITE_TOKENS)
                 with self._lock:
-                    automaton.take_room(tables)
+                    part.take_room(room)
         if self._num_readers:
             time.sleep(BITE_PAUSE_S)  # locks are not fair: let a waiting step in
 
@@ -201,30 +204,34 @@ class LiveIndex:
             matches = no_matches(self._reader_rows)
             matches[: len(part.matches)] = part.matches
             part.matches = matches
+        self._homes = np.pad(self._homes, (0, self._reader_rows - old), constant_values=NOBODY)
 
     def close_reader(self, reader: int) -> None:
         """The reader's matches are forgotten."""
         with self._lock:
             self._num_readers -= 1
             heappush(self._free_readers, reader)
+            self._homes[reader] = NOBODY
             for part in self._parts:
-                part.matches[reader] = (0, 0, 0, -1)
+                part.matches[reader] = no_matches(1)[0]
 
     def lookup(
-        self, batch: LookupBatch, first: int, end: int, odds: Odds, min_survival: float
-    ) -> bool:
-        """Improves the drafts of rows [first, end) of `batch` by what earlier runs hold; False
-        if the lock was not to be had in time."""
-        if not self._parts or self._is_suspended:
+        self, batch: LookupBatch, first: int, end: int, odds: Odds, min_survival: float,
+        older: Sequence[Source] = (),
+    ) -> bool:  # fmt: skip
+        """Improves the drafts of rows [first, end) of `batch` by the longest match in earlier runs,
+        those of `older` sources too, the newest of equal ones; False if the lock was not to be had
+        in time."""
+        if (not self._parts and not older) or self._is_suspended:
             return True
         if not self._lock.acquire(timeout=LOCK_WAIT_S):
             self.num_busy += 1
+            draft_longest(older, self._homes, batch, first, end, odds, min_survival)
             return False
         try:
-            for part in () if self._is_suspended else reversed(self._parts):
-                part.automaton.lookup(
-                    batch, part.matches, first, end, layout.LIVE, odds, min_survival
-                )
+            if not self._is_suspended:
+                sources = (*older, *self._parts)
+                draft_longest(sources, self._homes, batch, first, end, odds, min_survival)
         finally:
             self._lock.release()
         return True
@@ -240,5 +247,5 @@ class LiveIndex:
             assert copies == +self._copies, "repeats are miscounted"
             assert len(self._free_readers) + self._num_readers == self._reader_rows
             # Readers that opened since the last run add a little to each part.
-            num_bytes = sum(part.automaton.num_bytes for part in self._parts)
+            num_bytes = sum(p.automaton.num_bytes + p.grams.nbytes for p in self._parts)
             assert len(self._parts) <= 1 or num_bytes <= self._max_bytes, num_bytes

@@ -22,14 +22,16 @@ class LookupBatch:
     survival:  float32 [R, MAX_NODES].
     firsts:    int32 [R, NUM_SOURCES, 2], the likeliest first node of each source; cell -1: none.
     summaries: float64 [R, NUM_SUMMARY_FIELDS].
+    winners:   int64 [R, NUM_WINNER_COLUMNS], who holds the longest match in earlier runs.
+    spots:     int64 [R, MAX_SPOTS], occurrences in the sealed segment that won.
     """
 
     def __init__(self) -> None:
         self.begin([])
 
     def begin(self, rows: Sequence[tuple[int, int, int, int, int]]) -> None:
-        """Forgets the last batch. A row says: reader, tokens of its context, whether the context
-        does *not* extend the last one, most nodes, most depth. The context itself follows."""
+        """Forgets the last batch. A row says: reader, tokens of its context, how often the
+        context was exchanged for another, most nodes, most depth. The context itself follows."""
         num_rows = len(rows)
         self.rows = np.array(rows, np.int64).reshape(num_rows, layout.NUM_ROW_COLUMNS)
         self.tails = np.empty((num_rows, layout.MAX_MATCH_TOKENS), np.int32)
@@ -37,3 +39,5 @@ class LookupBatch:
         self.survival = np.empty((num_rows, layout.MAX_NODES), np.float32)
         self.firsts = np.full((num_rows, layout.NUM_SOURCES, 2), -1, np.int32)
         self.summaries = np.zeros((num_rows, layout.NUM_SUMMARY_FIELDS))
+        self.winners = np.empty((num_rows, layout.NUM_WINNER_COLUMNS), np.int64)
+        self.spots = np.empty((num_rows, layout.MAX_SPOTS), np.int64)

@@ -19,6 +19,9 @@ from whiflash.trajectories.index.fringe import (
     take_top,
 )
 from whiflash.trajectories.index.jit import Array, Float, Int, jit
+from whiflash.trajectories.index.live_search import floor_of
+from whiflash.trajectories.sealed.fences import fenced_in
+from whiflash.trajectories.sealed.grams import longest_possible
 from whiflash.trajectories.sealed.text import LAST, LIVE, TOKEN_BYTES, code_at, run_at
 
 
@@ -44,11 +47,13 @@ def _is_before(text: Array, position: Int, tail: Array, known: Int) -> bool:
 
 
 @jit
-def find_longest(text: Array, order: Array, tail: Array, limit: Int) -> tuple[Int, Int]:
+def find_longest(
+    text: Array, order: Array, fences: Array, tail: Array, limit: Int
+) -> tuple[Int, Int]:
     """The longest suffix of the context, of at most `limit` tokens, that occurs: its length and
     its place in `order`. Manber and Myers 1993: what both borders of the search match is not
     compared again."""
-    low, high = 0, len(order)
+    low, high = fenced_in(fences, len(order), tail, limit)
     low_known, high_known = 0, 0
     best, best_place = 0, 0
     while low < high:
@@ -112,12 +117,12 @@ def _take_spots(
 
 @jit
 def _match(
-    text: Array, order: Array, ends: Array, states: Array, is_masked: bool, tail: Array,
-    limit: Int, floor: Int, spots: Array,
+    text: Array, order: Array, fences: Array, ends: Array, states: Array, is_masked: bool,
+    tail: Array, limit: Int, floor: Int, spots: Array,
 ) -> tuple[Int, Int]:  # fmt: skip
     """The longest match, if longer than `floor` tokens, and the number of `spots` filled. Where
     all that was looked at is masked, the next shorter one."""
-    length, place = find_longest(text, order, tail, limit)
+    length, place = find_longest(text, order, fences, tail, limit)
     first = last = place
     while length > floor:
         first = _border(text, order, tail, length, first, -1)
@@ -194,34 +199,56 @@ def _grow(
 
 
 @jit
-def lookup(
-    text: Array, order: Array, ends: Array, states: Array, is_masked: bool, rows: Array,
-    tails: Array, odds: Array, nodes: Array, survival: Array, firsts: Array, summaries: Array,
-    first: Int, end: Int, min_survival: Float,
+def match_rows(
+    text: Array, order: Array, fences: Array, grams: Array, ends: Array, states: Array,
+    is_masked: bool, homes: Array, rows: Array, tails: Array, spots: Array, winners: Array,
+    first: Int, end: Int, rank: Int, home: Int,
 ) -> None:  # fmt: skip
-    """Drafts for rows [first, end) from one segment, as `search.lookup` does from one automaton.
-    A row that newer runs matched as long, or as long as is ever looked, is left alone."""
-    room = scratch()
-    spots = np.empty(at.MAX_SPOTS, np.int64)
-    owners = np.empty(at.MAX_SPOTS, np.int64)
+    """See `longest.Source.match`; home: the stamp, or 0 for rows of any home. `spots` of a row says
+    where the match is."""
+    found = np.empty(at.MAX_SPOTS, np.int64)
     for number in range(first, end):
-        summary = summaries[number]
-        floor = np.int64(summary[at.SEALED_LENGTH])
-        if max(floor, summary[at.LIVE_LENGTH]) >= at.MAX_MATCH_TOKENS:
+        winner = winners[number]
+        is_elsewhere = home != 0 and homes[rows[number, at.READER]] != home
+        if is_elsewhere or winner[at.WINNER] == rank:
             continue
+        floor = floor_of(winner, rank)
         limit = min(rows[number, at.TOTAL], at.MAX_MATCH_TOKENS)
+        if floor >= limit or longest_possible(grams, tails[number], floor) <= floor:
+            continue
         length, num_spots = _match(
-            text, order, ends, states, is_masked, tails[number], limit, floor, spots
+            text, order, fences, ends, states, is_masked, tails[number], limit, floor, found
         )
         if num_spots == 0:
             continue
-        summary[at.SEALED_LENGTH] = length
+        winner[at.WINNER] = rank
+        winner[at.WINNER_LENGTH] = length
+        winner[at.WINNER_STATE] = num_spots
+        for spot in range(num_spots):
+            spots[number, spot] = found[spot]
+
+
+@jit
+def draft_rows(
+    text: Array, rows: Array, odds: Array, nodes: Array, survival: Array, firsts: Array,
+    spots: Array, summaries: Array, winners: Array, first: Int, end: Int, rank: Int,
+    min_survival: Float,
+) -> None:  # fmt: skip
+    """Drafts for the rows that the segment has won, and keeps what promises more."""
+    room = scratch()
+    owners = np.empty(at.MAX_SPOTS, np.int64)
+    for number in range(first, end):
+        if winners[number, at.WINNER] != rank:
+            continue
+        num_spots, length = winners[number, at.WINNER_STATE], winners[number, at.WINNER_LENGTH]
         for spot in range(num_spots):
             owners[spot] = 0
         begin_root(room[0], 0, length)
-        num_nodes = _grow(text, spots, owners, num_spots, rows[number], odds, min_survival, room)
+        num_nodes = _grow(
+            text, spots[number], owners, num_spots, rows[number], odds, min_survival, room
+        )
         if num_nodes > 0:
             keep_better(
                 at.SEALED, length, num_nodes, room[4], room[5], nodes[number], survival[number],
-                firsts[number], summary,
+                firsts[number], summaries[number],
             )  # fmt: skip

@@ -19,29 +19,44 @@ from whiflash.trajectories.index.kernels import absorb, match_from
 
 
 @jit
+def is_followed(match: Array, head: Array, row: Array) -> bool:
+    """Whether a reader's match is one of this automaton as it is, for the start of the context."""
+    is_same = match[at.SEEN_VERSION] == head[at.VERSION] and match[at.SEEN_FORKS] == row[at.FORKS]
+    return bool(is_same and match[at.ABSORBED] <= row[at.TOTAL])
+
+
+@jit
+def note_match(match: Array, state: Int, length: Int, head: Array, row: Array) -> None:
+    """A reader's match, for its whole context."""
+    match[at.MATCH_STATE] = state
+    match[at.MATCH_LENGTH] = length
+    match[at.ABSORBED] = row[at.TOTAL]
+    match[at.SEEN_VERSION] = head[at.VERSION]
+    match[at.SEEN_FORKS] = row[at.FORKS]
+
+
+@jit
+def to_continued(states: Array, state: Int, length: Int) -> tuple[Int, Int]:
+    """The longest suffix of a match that is not only ever seen at the end of a run."""
+    while state > 0 and states[state, at.TARGET] == 0:
+        state = np.int64(states[state, at.LINK])
+        length = np.int64(states[state, at.LENGTH])
+    return state, length
+
+
+@jit
 def _follow(
     states: Array, edges: Array, slots: Array, head: Array, match: Array, row: Array, tail: Array
 ) -> None:
     """Brings a reader's match up to its context: by the new tokens if the automaton has not
     changed since, else from the tail."""
     behind = row[at.TOTAL] - match[at.ABSORBED]
-    is_stale = match[at.SEEN_VERSION] != head[at.VERSION] or row[at.IS_FORKED] != 0
-    if is_stale or behind < 0 or behind > len(tail):
-        match[at.MATCH_STATE] = at.ROOT
-        match[at.MATCH_LENGTH] = 0
+    state, length = match[at.MATCH_STATE], match[at.MATCH_LENGTH]
+    if not is_followed(match, head, row) or behind > len(tail):
+        state, length = np.int64(at.ROOT), np.int64(0)
         behind = min(row[at.TOTAL], len(tail))
-    state, length = match_from(
-        states,
-        edges,
-        slots,
-        match[at.MATCH_STATE],
-        match[at.MATCH_LENGTH],
-        tail[len(tail) - behind :],
-    )
-    match[at.MATCH_STATE] = state
-    match[at.MATCH_LENGTH] = length
-    match[at.ABSORBED] = row[at.TOTAL]
-    match[at.SEEN_VERSION] = head[at.VERSION]
+    state, length = match_from(states, edges, slots, state, length, tail[len(tail) - behind :])
+    note_match(match, state, length, head, row)
 
 
 @jit
@@ -81,7 +96,7 @@ def _children(
 
 
 @jit
-def _grow(
+def grow(
     states: Array, edges: Array, slots: Array, text: Array, source: Int, node: Array,
     row: Array, odds: Array, min_survival: Float, found: Array, fringe: Array,
     fringe_survival: Array, nodes: Array, node_survival: Array,
@@ -118,17 +133,13 @@ def _draft(
     node_survival: Array, firsts: Array, summary: Array,
 ) -> None:  # fmt: skip
     """Grows a tree from a match and keeps it if it is the row's best so far."""
-    while state > 0 and states[state, at.TARGET] == 0:  # only ever seen at the end of a run
-        state = np.int64(states[state, at.LINK])
-        length = np.int64(states[state, at.LENGTH])
-    if state <= 0 or (source == at.LIVE and length <= summary[at.LIVE_LENGTH]):
-        return  # a newer part of the live index has matched as much
-    if source == at.LIVE:
-        summary[at.LIVE_LENGTH] = length
+    state, length = to_continued(states, state, length)
+    if state <= 0:
+        return
     node, found, fringe, fringe_survival, trial, trial_survival = room
     begin_root(node, state, length)
-    num_nodes = _grow(states, edges, slots, text, source, node, row, odds, min_survival,
-                      found, fringe, fringe_survival, trial, trial_survival)  # fmt: skip
+    num_nodes = grow(states, edges, slots, text, source, node, row, odds, min_survival,
+                     found, fringe, fringe_survival, trial, trial_survival)  # fmt: skip
     if num_nodes > 0:
         keep_better(source, length, num_nodes, trial, trial_survival, nodes, node_survival,
                      firsts, summary)  # fmt: skip
@@ -143,12 +154,12 @@ def lookup(
     """Drafts for rows [first, end) from one automaton over other texts, keeping per row the draft
     of the greatest expected accepted tokens among those of earlier calls and this one.
 
-    matches: int64 [readers, NUM_MATCH_COLUMNS]; odds: float32 [NUM_CELLS]; the others are those
+    matches: int64 [1, NUM_MATCH_COLUMNS]; odds: float32 [NUM_CELLS]; the others are those
     of `lookup.LookupBatch`."""
     room = scratch()
     for number in range(first, end):
         row = rows[number]
-        match = matches[row[at.READER] if source == at.LIVE else 0]
+        match = matches[0]
         _follow(states, edges, slots, head, match, row, tails[number])
         _draft(states, edges, slots, text, match[at.MATCH_STATE], match[at.MATCH_LENGTH], source,
                row, odds, min_survival, room, nodes[number], survival[number],

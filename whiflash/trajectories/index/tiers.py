@@ -5,12 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-import numpy as np
-
 from whiflash.trajectories.deletion import Deletion
-from whiflash.trajectories.index import layout, sealed_search
 from whiflash.trajectories.index.live import LOCK_WAIT_S, LiveIndex
 from whiflash.trajectories.index.lookup import LookupBatch, Odds
+from whiflash.trajectories.index.sealed_source import SealedSource
 from whiflash.trajectories.record import TrajectoryRecord, now_ms
 from whiflash.trajectories.sealed.ledger import Run
 from whiflash.trajectories.sealed.tier import SealedTier
@@ -150,31 +148,20 @@ class NamespaceIndex:
     def lookup(
         self, batch: LookupBatch, first: int, end: int, odds: Odds, min_survival: float
     ) -> bool:
-        """Improves the drafts of rows [first, end) of `batch` by what earlier runs hold, newer
-        ones first; False if a tier was not to be had in time."""
-        had_live = self.live.lookup(batch, first, end, odds, min_survival)
-        return self._look_at_sealed(batch, first, end, odds, min_survival) and had_live
-
-    def _look_at_sealed(
-        self, batch: LookupBatch, first: int, end: int, odds: Odds, min_survival: float
-    ) -> bool:
+        """Improves the drafts of rows [first, end) of `batch` by the longest match in earlier runs,
+        the newest of equal ones; False if a tier was not to be had in time."""
         tier = self.sealed
         if tier is None or not tier.segments or self._is_suspended:
-            return True
+            return self.live.lookup(batch, first, end, odds, min_survival)
         if not tier.lock.acquire(timeout=LOCK_WAIT_S):
             self.num_busy += 1
+            self.live.lookup(batch, first, end, odds, min_survival)
             return False
         try:
-            for segment in () if self._is_suspended else reversed(tier.segments):
-                data, ledger = segment.data, segment.ledger
-                sealed_search.lookup(
-                    data.text, data.order, data.directory.ends, ledger.states,
-                    ledger.num_masked > 0, batch.rows, batch.tails, odds, batch.nodes,
-                    batch.survival, batch.firsts, batch.summaries, first, end, min_survival,
-                )  # fmt: skip
+            older = () if self._is_suspended else [SealedSource(each) for each in tier.segments]
+            return self.live.lookup(batch, first, end, odds, min_survival, older)
         finally:
             tier.lock.release()
-        return True
 
     def check_integrity(self) -> None:
         """Raises AssertionError if an invariant is broken. Not while a record is being added."""
@@ -182,15 +169,3 @@ class NamespaceIndex:
         if self.sealed is not None:
             assert self.sealed.namespace == self.namespace, "tiers of two namespaces"
             self.sealed.check_integrity()
-
-
-def warm_up() -> None:
-    """Compiles the kernel of the sealed tier, or loads it from numba's cache."""
-    batch = LookupBatch()
-    batch.begin([(0, 1, 0, 1, 1)])
-    none = np.zeros(0, np.int32)
-    sealed_search.lookup(
-        np.zeros(0, np.uint8), none, none, np.zeros(0, np.uint8), True, batch.rows, batch.tails,
-        np.ones(layout.NUM_CELLS, np.float32), batch.nodes, batch.survival, batch.firsts,
-        batch.summaries, 0, 1, 0.0,
-    )  # fmt: skip

@@ -54,6 +54,9 @@ class RedactedLog:
         self._writer.discard(asked.covers)
         return self._inner.delete(asked)
 
+    def may_hold(self, deletion: Deletion) -> bool:
+        return self._writer.num_pending_bytes > 0 or self._inner.may_hold(deletion)
+
     def read(self, namespace: str, cursor: str, max_records: int = 64) -> LogBatch:
         return self._inner.read(namespace, cursor, max_records)
 

@@ -153,6 +153,10 @@ class RedisLog:
         self._writer.discard(asked.covers)
         return self._ask(lambda: stream.bury(self._client, asked))
 
+    def may_hold(self, deletion: Deletion) -> bool:  # noqa: ARG002 - nobody can know
+        """Always: what another replica has waiting, or took before a trim, cannot be seen."""
+        return True
+
     # Reading.
 
     def _ask(self, call: Callable[[], Answer]) -> Answer:
@@ -243,6 +247,7 @@ class RedisLog:
             writer.num_pending_bytes, writer.num_written, writer.num_dropped,
             writer.breaker.num_failures + reading.num_failures, self._num_corrupt,
             writer.breaker.last_error or reading.last_error, writer.breaker.is_closed,
+            self._limits.max_age_s,
         )  # fmt: skip
 
     def close(self, timeout_s: float = FLUSH_S) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from whiflash.trajectories.deletion import Deletion
+from whiflash.trajectories.sealed.fences import SearchAids
 from whiflash.trajectories.sealed.file import SegmentData, read_segment
 from whiflash.trajectories.sealed.ledger import Ledger, Mask
 from whiflash.trajectories.sealed.text import DEAD, TOKEN_BYTES, UNCONFIRMED, code_at
@@ -24,6 +25,7 @@ class Segment:
         self.path = path
         self.number = int(path.stem)
         self.data = data
+        self.aids = SearchAids.of(data.text, data.order)
         self.ledger = Ledger(data.directory, state)
         self.has_file = True
 
@@ -38,8 +40,9 @@ class Segment:
 
     @property
     def num_bytes(self) -> int:
-        """Mapped text and order, and the memory of the directory."""
-        return self.data.text.nbytes + self.data.order.nbytes + self.ledger.num_bytes
+        """Mapped text and order, and the memory of the search aids and the directory."""
+        mapped = self.data.text.nbytes + self.data.order.nbytes
+        return mapped + self.aids.num_bytes + self.ledger.num_bytes
 
     @property
     def newest_ms(self) -> int:

@@ -109,7 +109,8 @@ def test_owners_are_apart(capsys: Capture, model: str) -> None:
     ("arguments", "rule"),
     [
         (("delete",), "say what to delete"),
-        (("delete", "--run", "a", "--subject", "b"), "say what to delete"),
+        (("delete", "--run", "a", "--subject", "b"), "exclude each other"),
+        (("delete", "--whole-project", "--whole-tenant"), "exclude each other"),
         (("delete", "--run", ""), "say what to delete"),
         (("import", "nothing.jsonl"), "is no file"),
         (("stats", "--redis", "redis://127.0.0.1:1/0"), "WHIFLASH_STORE_KEYS"),
@@ -126,7 +127,8 @@ def test_owners_are_apart(capsys: Capture, model: str) -> None:
             "leave out --chat-template",
         ),
         (("export", "--store", "memory"), "memory"),
-        (("export", "--out", str(SAMPLES)), "Is a directory"),
+        (("stats",), "there is no trajectory store at"),
+        (("export", "--store", CHATS), "is a file; name the store's folder"),
         (("import", CHATS, "--model", "no-such-model"), "no-such-model"),
         (("import", str(SAMPLES)), "is no file"),
         (("import",), "Missing argument"),
@@ -138,6 +140,97 @@ def test_mistakes_are_told_in_one_line(
     assert run(["store", *arguments]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert rule in line
+
+
+def test_an_export_to_a_folder_is_told(capsys: Capture, model: str) -> None:
+    imported(capsys, model, CHATS)
+    assert run(["store", "export", "--out", str(SAMPLES)]) == 2
+    assert "Is a directory" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "verb", [("stats",), ("stats", "--json"), ("export",), ("delete", "--run", "r"),
+             ("delete", "--whole-tenant"), ("export", "--out")]
+)  # fmt: skip
+@pytest.mark.parametrize("kind", ["missing", "empty", "other"])
+def test_where_no_store_is_none_is_made(
+    capsys: Capture, tmp_path: Path, verb: tuple[str, ...], kind: str
+) -> None:
+    """A mistyped path had become a store, and its deletion a success."""
+    mistyped = tmp_path / "mistyped"
+    if kind != "missing":
+        mistyped.mkdir()
+    if kind == "other":
+        (mistyped / "notes.txt").write_text("mine")
+    if verb[-1] == "--out":
+        verb = (*verb, str(tmp_path / "out.jsonl"))
+    before = sorted(tmp_path.rglob("*"))
+    assert run(["store", *verb, "--store", str(mistyped)]) == 2
+    out, err = capsys.readouterr()
+    (line,) = err.splitlines()
+    assert out == ""
+    assert f"no trajectory store at {mistyped}" in line
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_an_import_of_no_file_makes_no_store(capsys: Capture, tmp_path: Path) -> None:
+    assert run(["store", "import", "nothing.jsonl", "--store", str(tmp_path / "new")]) == 2
+    assert "is no file" in capsys.readouterr().err
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_deletion_says_what_it_found(capsys: Capture, model: str, tmp_path: Path) -> None:
+    """Unknown names had read like hits."""
+    count = imported(capsys, model, CHATS)["turns"]
+    lines = tmp_path / "out.jsonl"
+    said(capsys, "export", "--out", str(lines))
+    logs = sorted((tmp_path / "data").rglob("*.log"))
+    before = [path.read_bytes() for path in logs]
+    for what in (("--run", "nope"), ("--subject", "nope"), ("--whole-tenant", "--tenant", "nope"),
+                 ("--whole-project", "--project", "nope")):  # fmt: skip
+        assert run(["store", "delete", *what]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert "there are no turns of" in line
+        assert "nothing was deleted" in line
+    assert sorted((tmp_path / "data").rglob("*.log")) == logs
+    assert [path.read_bytes() for path in logs] == before
+    hit = said(capsys, "delete", "--run", "tau_bench_airline/0/0")
+    (left,) = counted(capsys)
+    assert hit == f"deleted {count - left} turns of run 'tau_bench_airline/0/0'\n"
+    again = imported(capsys, model, str(lines))
+    assert (again["turns"], again["known"], again["deleted"]) == (0, left, count - left)
+    assert "were deleted here before" in said(capsys, "import", str(lines), "--model", model)
+    assert counted(capsys) == [left]
+
+
+def test_an_export_moves_every_turn_though_batches_end_between_equal_ones(
+    capsys: Capture, model: str, tmp_path: Path
+) -> None:
+    """Turns without a run id that say the same: what a server keeps of calls that name no run."""
+    imported(capsys, model, CHATS)
+    (turn, *_) = map(json.loads, said(capsys, "export").splitlines())
+    turns = [{**turn, "run_id": "", "record_id": f"{n + 1:016x}"} for n in range(70)]
+    file = tmp_path / "turns.jsonl"
+    file.write_text("\n".join(map(json.dumps, turns)))
+    assert imported(capsys, model, str(file), "--project", "a")["turns"] == 70
+    moved = tmp_path / "moved.jsonl"
+    said(capsys, "export", "--project", "a", "--out", str(moved))
+    other = ("--store", str(tmp_path / "other"))
+    assert imported(capsys, model, str(moved), *other)["turns"] == 70
+    assert imported(capsys, model, str(moved), *other)["known"] == 70
+    assert counted(capsys, *other) == [70]
+
+
+@pytest.mark.parametrize("value", ["", "xyz", "0" * 16, 7, "F" * 16, "f" * 17])
+def test_a_record_id_is_read_strictly(
+    capsys: Capture, model: str, tmp_path: Path, value: object
+) -> None:
+    imported(capsys, model, CHATS)
+    turn = json.loads(said(capsys, "export").splitlines()[0])
+    file = tmp_path / "turns.jsonl"
+    file.write_text(json.dumps({**turn, "record_id": value}))
+    is_bad = value != ""
+    assert imported(capsys, model, str(file), status=2 * is_bad)["bad"] == is_bad
 
 
 def test_a_store_that_another_process_holds_is_told(capsys: Capture, tmp_path: Path) -> None:
@@ -165,7 +258,7 @@ def test_half_a_surrogate_pair_is_a_bad_record_and_a_whole_one_is_text(
                {"id": "\U0001f600", "messages": turns}]  # fmt: skip
     file.write_text("\n".join(map(json.dumps, records)))
     assert imported(capsys, model, str(file), status=2) == {
-        "turns": 1, "known": 0, "masked": 0, "tokens": 3, "bad": 2
+        "turns": 1, "known": 0, "masked": 0, "tokens": 3, "deleted": 0, "expired": 0, "bad": 2
     }  # fmt: skip
     (line,) = said(capsys, "export").splitlines()
     assert line.isascii()

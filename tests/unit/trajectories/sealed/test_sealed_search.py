@@ -10,7 +10,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from whiflash.trajectories.index import LookupBatch, layout, sealed_search
+from whiflash.trajectories.index import LookupBatch, layout
+from whiflash.trajectories.index.longest import draft_longest
+from whiflash.trajectories.index.sealed_source import SealedSource
 from whiflash.trajectories.sealed.ledger import Run
 from whiflash.trajectories.sealed.segment import Segment
 from whiflash.trajectories.sealed.text import DEAD, LAST, code_at, token_ids
@@ -34,15 +36,10 @@ def look(segment: Segment, context: Ids, nodes: int = 8) -> tuple[int, Ids, Ids,
     batch.begin([(0, len(context), 0, nodes, nodes)])
     known = context[-layout.MAX_MATCH_TOKENS :]
     batch.tails[0, layout.MAX_MATCH_TOKENS - len(known) :] = known
-    data, ledger = segment.data, segment.ledger
-    sealed_search.lookup(
-        data.text, data.order, data.directory.ends, ledger.states, ledger.num_masked > 0,
-        batch.rows, batch.tails, ODDS, batch.nodes, batch.survival, batch.firsts,
-        batch.summaries, 0, 1, 0.05,
-    )  # fmt: skip
+    draft_longest([SealedSource(segment)], np.zeros(1, np.int64), batch, 0, 1, ODDS, 0.05)
     count = int(batch.summaries[0, layout.NUM_DRAFTED])
     tokens, parents, _, cells = batch.nodes[0, :, :count].tolist()
-    return int(batch.summaries[0, layout.SEALED_LENGTH]), tokens, parents, cells
+    return int(batch.winners[0, layout.WINNER_LENGTH]), tokens, parents, cells
 
 
 def occurrences(runs: Sequence[Ids], word: Ids) -> list[Ids]:
