@@ -129,11 +129,12 @@ def _arm_choices(
 ) -> list[Ints]:
     """Each row's arm, at the subset and node price that promise most; the best few such."""
     node_prices = _node_prices(offers.survival, price * extra)
-    over = np.maximum(offers.survival[..., None] - node_prices, 0.0)
-    net = over.sum(axis=2) - price * row_ms[:, :, None]
-    taken = offers.survival[..., None] > node_prices
-    nodes = taken.sum(axis=2)
-    tokens = (offers.survival[..., None] * taken).sum(axis=2) - price * row_ms[:, :, None]
+    # Survival falls along ranks, so the nodes above a price are the first ones.
+    nodes = np.count_nonzero(offers.survival[:, :, :, None] > node_prices, axis=2)
+    sums = np.zeros((*offers.survival.shape[:2], offers.survival.shape[2] + 1))
+    np.cumsum(offers.survival, axis=2, out=sums[:, :, 1:])
+    tokens = np.take_along_axis(sums, nodes, axis=2) - price * row_ms[:, :, None]
+    net = tokens - nodes * node_prices
     places = np.arange(net.shape[1])[:, None], np.arange(net.shape[2])
     tried: list[tuple[float, Ints]] = []
     for part in _subsets(len(offers.arms)):

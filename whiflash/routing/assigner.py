@@ -65,6 +65,11 @@ class Assigner:
         if held is not None:
             self._note_stay(held)
 
+    def forget_arm(self, arm: str) -> None:
+        """Rows that held it hold nothing."""
+        self._stay_rounds.pop(arm, None)
+        self._held = {number: held for number, held in self._held.items() if held.arm != arm}
+
     def _stays(self, offers: Offers, rows: Sequence[RouteRow]) -> npt.NDArray[np.float64]:
         """Float64 [A, R]: rounds that a catch-up serves. The arm a row holds is caught up every
         round, so that backlog is paid at once; another's is spread over the stay that begins."""

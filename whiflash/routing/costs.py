@@ -111,6 +111,11 @@ class CostModel:
             other -= sum(ms for _, ms in step.catch_up.values())
             self._other.observe(rows, max(other, 0.0))
 
+    def forget_arm(self, arm: str) -> None:
+        """As one that was never measured."""
+        self._drafts.pop(arm, None)
+        self._catch_ups.pop(arm, None)
+
     def _correct_verify(self, tokens: int, ms: float) -> None:
         error = math.log(ms / max(self.verify_ms(tokens), 1e-6))
         step = self._rate * max(-self._max_error, min(self._max_error, error))
@@ -126,19 +131,23 @@ class CostModel:
         self._drift += abs(step)
 
     def _upto(self, tokens: int) -> MsArray:
-        if tokens >= len(self._table) or self._drift > _REBUILD_DRIFT:
-            self._rebuild(max(tokens + 1, len(self._base), 64))
-        return self._table
+        table = self._table
+        if tokens >= len(table) or self._drift > _REBUILD_DRIFT:
+            table = self._rebuilt(max(tokens + 1, len(self._base), 64))
+        return table
 
-    def _rebuild(self, size: int) -> None:
-        if size > len(self._base):
-            size = max(size, 2 * len(self._base))
-            self._base = np.array([self._curve.at(count) for count in range(size)])
-        counts = np.arange(len(self._base), dtype=np.float64)
+    def _rebuilt(self, size: int) -> MsArray:
+        """Works on arrays of its own: plan and metrics ask from other threads meanwhile."""
+        base = self._base
+        if size > len(base):
+            size = max(size, 2 * len(base))
+            base = np.array([self._curve.at(count) for count in range(size)])
+        counts = np.arange(len(base), dtype=np.float64)
         factor = np.exp(self._shift + np.interp(counts, self._knots, self._residual))
         # Fewer tokens can always be padded to more, so a dip in the curve is noise.
-        self._table = np.maximum.accumulate(self._base * factor)
-        self._drift = 0.0
+        table = np.maximum.accumulate(base * factor)
+        self._base, self._table, self._drift = base, table, 0.0
+        return table
 
     def describe(self) -> dict[str, Any]:
         """The costs as they stand, for the plan and for export."""

@@ -52,6 +52,11 @@ class Explorer:
         self.num_tries += 1
         return True
 
+    def forget_arm(self, arm: str) -> None:
+        """It is due at once, as one that was passed over for long."""
+        for cell in [cell for cell in self._passed if cell.arm == arm]:
+            self._passed[cell] = self._after
+
     def note(self, row: RouteRow, taken: Cell) -> None:
         """The arm of `taken` (or NONE) is what the row drafted with; its other offers were passed
         over."""

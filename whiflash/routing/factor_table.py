@@ -60,6 +60,7 @@ class FactorTable:
         self._prior_tokens = prior_tokens
         self._fade_rounds = fade_rounds
         self._max_namespaces = max_namespaces
+        self._max_step: float | None = None
         self._round = 0
         # Row 0 stays empty: cells that were never observed read it.
         self._accepted = np.zeros((64, NUM_RANK_BUCKETS))
@@ -71,6 +72,16 @@ class FactorTable:
     @property
     def num_namespaces(self) -> int:
         return len(self._spaces)
+
+    def steady(self, prior_tokens: float, max_step: float) -> None:
+        """What is expected was learned from many rounds: from now on it weighs `prior_tokens`, and
+        one observation moves a factor by at most the share `max_step` of it."""
+        self._prior_tokens, self._max_step = prior_tokens, max_step
+
+    def reset(self) -> None:
+        """Forgets what was learned, of every namespace."""
+        for namespace in list(self._spaces):
+            self._drop(namespace)
 
     def factors(self, cells: Sequence[Cell]) -> Floats:
         """float64 [N, NUM_RANK_BUCKETS]."""
@@ -105,10 +116,30 @@ class FactorTable:
         touched, times = np.unique(rows, return_counts=True)
         fade = np.exp2((self._stamp[touched] - self._round) / self._fade_rounds)
         keep = (fade * self._keep**times)[:, None]
-        for sums, new in ((self._accepted, accepted), (self._expected, expected)):
+        accepted, expected = np.repeat(accepted, 2, axis=0), np.repeat(expected, 2, axis=0)
+        for sums in (self._accepted, self._expected):
             sums[touched] *= keep
-            np.add.at(sums, rows, np.repeat(new, 2, axis=0))
+        weight = self._bounded(rows, accepted, expected)
+        np.add.at(self._accepted, rows, weight * accepted)
+        np.add.at(self._expected, rows, weight * expected)
         self._stamp[touched] = self._round
+
+    def forget_arm(self, arm: str) -> None:
+        """In all namespaces."""
+        for space in self._spaces.values():
+            known = [key for key in space if (key if isinstance(key, str) else key[0]) == arm]
+            self._clear([space.pop(key) for key in known])
+
+    def _bounded(self, rows: list[int], accepted: Floats, expected: Floats) -> Floats | float:
+        """How much of each observation counts, float64 of its shape, so that (A + a) / (E + e)
+        stays within a factor 1 + max_step of A / E."""
+        step = self._max_step
+        if step is None:
+            return 1.0
+        own = accepted / (self._accepted[rows] + self._prior_tokens)
+        other = expected / (self._expected[rows] + self._prior_tokens)
+        excess = np.maximum(own - (1.0 + step) * other, other - (1.0 + step) * own)
+        return step / np.maximum(excess, step)
 
     def _space(self, namespace: str) -> dict[str | tuple[str, Bucket], int]:
         space = self._spaces.get(namespace)
@@ -120,7 +151,9 @@ class FactorTable:
         return space
 
     def _drop(self, namespace: str) -> None:
-        rows = list(self._spaces.pop(namespace).values())
+        self._clear(list(self._spaces.pop(namespace).values()))
+
+    def _clear(self, rows: list[int]) -> None:
         self._accepted[rows] = 0.0
         self._expected[rows] = 0.0
         self._free.extend(rows)

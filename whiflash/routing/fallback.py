@@ -45,27 +45,29 @@ class FallBack:
         hold = self._holds.get(load_bucket(rows))
         return hold is not None and hold.steps_left > 0
 
-    def observe(self, step: StepCost, rows: int) -> None:
-        """After `Price.observe` of the same step."""
+    def observe(self, step: StepCost, rows: int) -> bool:
+        """After `Price.observe` of the same step. Whether a hold begins."""
         if not step.was_decode_only or rows <= 0:
-            return
+            return False
         hold = self._holds.setdefault(load_bucket(rows), _Hold(next_steps=self._first_steps))
         if hold.steps_left > 0:
             hold.steps_left -= 1
-            return
-        self._judge(hold, rows)
+            return False
+        return self._judge(hold, rows)
 
-    def _judge(self, hold: _Hold, rows: int) -> None:
+    def _judge(self, hold: _Hold, rows: int) -> bool:
         drafted = self._price.load(rows).drafted
         if drafted.num_added < self._min_steps:
-            return
+            return False
         if drafted.value < self._floor:
             hold.num_trips += 1
             hold.steps_left = hold.next_steps
             hold.next_steps = min(2 * hold.next_steps, self._max_steps)
             drafted.reset()
-        elif drafted.num_added >= 2 * self._min_steps:
+            return True
+        if drafted.num_added >= 2 * self._min_steps:
             hold.next_steps = self._first_steps
+        return False
 
     def describe(self) -> dict[str, dict[str, int]]:
         return {

@@ -30,6 +30,10 @@ class PriorSurvival:
             self._known[key] = np.power(self._edge(arm, max_nodes), ranks)
         return self._known[key]
 
+    def forget_arm(self, arm: str) -> None:
+        """Its cost is another one."""
+        self._known = {key: odds for key, odds in self._known.items() if key[0] != arm}
+
     def _edge(self, arm: str, max_nodes: int) -> float:
         """The edge probability, by bisection: the chain's tokens grow with it."""
         table = self._costs.verify_table(1, max_nodes + 1)

@@ -9,6 +9,7 @@ from typing import Any
 from whiflash.core.draft import DraftTree
 from whiflash.core.protocols import Policy
 from whiflash.core.rows import NONE, Choice, Outcome, Prediction, RouteRow, StepCost
+from whiflash.core.signals import SignalNeeds
 from whiflash.routing.assign import PLAIN
 from whiflash.routing.assigner import Assigner
 from whiflash.routing.costs import CostModel
@@ -17,7 +18,14 @@ from whiflash.routing.offers import load_of
 from whiflash.routing.plain_steps import PlainSteps
 from whiflash.routing.price import Price
 from whiflash.routing.rest import Rests
-from whiflash.routing.setting import drafts_all, signal_needs
+from whiflash.routing.setting import (
+    calibration,
+    describe_policy,
+    drafts_all,
+    forget_arm,
+    revert,
+    signal_needs,
+)
 from whiflash.routing.setting import may_rest as policy_may_rest
 from whiflash.routing.trim import trim
 
@@ -31,7 +39,8 @@ class Router:
     may_rest: whether rows that draft nothing may be looked at less often; only under policies
                  that allow it.
     A fixed prediction (the published rules) is not touched by the fall-back, dwell or price.
-    needs, drafts_all: what the policy asks of the engine (its attributes of these names).
+    needs, drafts_all: what the policy asks of the engine (its attributes of these names); a policy
+    that follows a router elsewhere may come to ask for something else.
     """
 
     def __init__(
@@ -46,17 +55,27 @@ class Router:
         may_rest: bool = True,
     ) -> None:
         self.policy = policy
-        self.needs = signal_needs(policy)
-        self.drafts_all = drafts_all(policy)
         self.costs = costs
         self.price = Price(costs)
         self._fallback = FallBack(self.price)
         self._plain_steps = PlainSteps(plain_share, seed)
-        self._rests = Rests() if may_rest and policy_may_rest(policy) else None
+        self._all_rests = Rests() if may_rest else None
         self._assigner = Assigner(dwell_rounds=dwell_rounds, switch_gain_tokens=switch_gain_tokens)
         self._load = 1
         self._rounds: Counter[str] = Counter()
         self._emitted: Counter[str] = Counter()
+
+    @property
+    def needs(self) -> SignalNeeds:
+        return signal_needs(self.policy)
+
+    @property
+    def drafts_all(self) -> bool:
+        return drafts_all(self.policy)
+
+    @property
+    def _rests(self) -> Rests | None:
+        return self._all_rests if policy_may_rest(self.policy) else None
 
     def awake(self, looks: Mapping[int, bool | None], *, is_prefilling: bool) -> set[int]:
         """After a step: which sequences' next round is to be looked at. The others run plain,
@@ -97,7 +116,8 @@ class Router:
         if not any(len(tree) for tree in trees):
             return list(trees)
         price = self.price.at(self._load)
-        return trim(trees, choices, self.costs, price, base_tokens + len(trees))
+        calibrated = calibration(self.policy)
+        return trim(trees, choices, self.costs, price, base_tokens + len(trees), calibrated)
 
     def observe(self, outcomes: Sequence[Outcome], step: StepCost) -> None:
         """The step that came of the last choice: an outcome per row that was routed."""
@@ -107,7 +127,8 @@ class Router:
         self.costs.observe(step, rows, _draft_rows(outcomes))
         if not step.was_pinned:
             self.price.observe(step, rows)
-            self._fallback.observe(step, rows)
+            if self._fallback.observe(step, rows):
+                revert(self.policy)
             self._plain_steps.observe(step, rows)
             if self._rests is not None:
                 self._rests.observe(step, rows)
@@ -121,14 +142,21 @@ class Router:
     def forget(self, sequence_id: int) -> None:
         """The sequence ended."""
         self._assigner.forget(sequence_id)
-        if self._rests is not None:
-            self._rests.forget(sequence_id)
+        if self._all_rests is not None:
+            self._all_rests.forget(sequence_id)
+
+    def forget_arm(self, arm: str, weight_hash: str) -> None:
+        """Other weights draft under its name: neither its costs nor its worth are known."""
+        self.costs.forget_arm(arm)
+        self._assigner.forget_arm(arm)
+        forget_arm(self.policy, arm, weight_hash)
 
     def snapshot(self) -> dict[str, Any]:
         """The state that plan and metrics show."""
         total = sum(self._rounds.values())
         return {
             "policy": self.policy.name,
+            "learned": describe_policy(self.policy),
             "price": self.price.describe(),
             "fallback": self._fallback.describe(),
             "rests": self._rests.describe() if self._rests is not None else {},

@@ -45,6 +45,11 @@ class RuleMode:
         if self._worth is not None:
             self._worth.observe(outcomes)
 
+    def forget_arm(self, arm: str) -> None:
+        """Its drafts are made with other weights."""
+        if self._worth is not None:
+            self._worth.forget_arm(arm, "")
+
     def check_integrity(self) -> None:
         """Raises AssertionError if an invariant is broken."""
         if self._worth is not None:

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from whiflash.core.errors import ConfigError
 from whiflash.core.protocols import Policy
 from whiflash.core.signals import SignalNeeds
+from whiflash.routing.survival import Survival
 
 
 @dataclass(frozen=True, slots=True)
 class PolicySetting:
     """arms: the engine's, without `none`. is_replay: rounds come from a log, which holds no hidden
-    state and no probabilities of drafted ids."""
+    state and no probabilities of drafted ids. has_hidden: the hidden states were put beside it."""
 
     arms: tuple[str, ...]
     hidden_size: int
     fingerprint: str
     is_replay: bool = False
+    has_hidden: bool = False
 
 
 @runtime_checkable
@@ -34,10 +37,10 @@ def check_setting(policy: Policy, setting: PolicySetting) -> None:
     if isinstance(policy, ChoosyPolicy):
         policy.check_setting(setting)
     needs = signal_needs(policy)
-    if setting.is_replay and needs.hidden:
+    if setting.is_replay and needs.hidden and not setting.has_hidden:
         raise ConfigError(
             f"policy {policy.name!r} reads the target's hidden state, which no log holds: it "
-            "would tell of the text; run an engine with it instead"
+            "would tell of the text; give --work-dir with the features, or run an engine with it"
         )
     if setting.is_replay and needs.agreement:
         raise ConfigError(
@@ -61,6 +64,51 @@ def may_rest(policy: Policy) -> bool:
     """Whether rows that draft nothing may be looked at less often (attribute `may_rest`): not
     where the policy is a published rule that is asked every round."""
     return bool(getattr(policy, "may_rest", False))
+
+
+@runtime_checkable
+class ForgetfulPolicy(Protocol):
+    """A policy that learns of arms."""
+
+    def forget_arm(self, arm: str, weight_hash: str) -> None:
+        """From now on the arm's drafts are made with other weights: what was learned of it says
+        nothing. Calls with the same hash may come again."""
+
+
+def forget_arm(policy: Policy, arm: str, weight_hash: str) -> None:
+    """Nothing for a policy that learns nothing of arms."""
+    if isinstance(policy, ForgetfulPolicy):
+        policy.forget_arm(arm, weight_hash)
+
+
+@runtime_checkable
+class LearnedPolicy(Protocol):
+    """A policy that learned offline what it corrects online."""
+
+    def calibrated(self, arm: str, claims: Survival) -> Survival:
+        """What a draft's own survival by rank is worth."""
+
+    def revert(self) -> None:
+        """Drafting lost against plain decoding: back to what was learned offline."""
+
+    def describe(self) -> dict[str, Any]:
+        """JSON-able; empty where nothing was learned."""
+
+
+def calibration(policy: Policy) -> Callable[[str, Survival], Survival] | None:
+    """How to read the survival that drafts claim; None where it is taken as it is."""
+    return policy.calibrated if isinstance(policy, LearnedPolicy) else None
+
+
+def revert(policy: Policy) -> None:
+    """Nothing for a policy that learned nothing offline."""
+    if isinstance(policy, LearnedPolicy):
+        policy.revert()
+
+
+def describe_policy(policy: Policy) -> dict[str, Any]:
+    """What the plan shows of it."""
+    return policy.describe() if isinstance(policy, LearnedPolicy) else {}
 
 
 def require_arms(policy: str, wanted: tuple[str, ...], setting: PolicySetting) -> None:

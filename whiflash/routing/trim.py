@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from whiflash.routing.costs import Costs
 from whiflash.routing.offers import extra_verify_ms
 from whiflash.routing.survival import Survival, capped, likeliest_first, ranked
 
+Calibration = Callable[[str, Survival], Survival]
 _EMPTY = DraftTree.empty()
 
 
@@ -22,6 +23,7 @@ def trim(
     costs: Costs,
     price: float,
     base_tokens: int,
+    calibrated: Calibration | None = None,
 ) -> list[DraftTree]:
     """The trees of a step, in order, each with the nodes worth verifying.
 
@@ -35,24 +37,30 @@ def trim(
     chosen; it is only cut to its budgets.
 
     base_tokens: rows of the forward that are there anyway: a root per row, and prefill.
+    calibrated:  of an arm, what survival by rank is worth that its drafts claim; rising in it.
     """
     keep = [min(c.budget, t.tokens.size) for t, c in zip(trees, choices, strict=True)]
     priced = [i for i, choice in enumerate(choices) if keep[i] and not choice.is_fixed]
     if any(choices[i].survival is None for i in priced):
         base = base_tokens + sum(keep) - sum(keep[i] for i in priced)
-        odds = _odds([trees[i] for i in priced], [choices[i] for i in priced])
+        odds = _odds([trees[i] for i in priced], [choices[i] for i in priced], calibrated)
         for index, count in zip(priced, _worthwhile(odds, costs, price, base), strict=True):
             keep[index] = count
     return [_likeliest(tree, count) for tree, count in zip(trees, keep, strict=True)]
 
 
-def _odds(trees: Sequence[DraftTree], choices: Sequence[Choice]) -> Survival:
+def _odds(
+    trees: Sequence[DraftTree], choices: Sequence[Choice], calibrated: Calibration | None
+) -> Survival:
     """float64 [N, K]: survival by rank as the policy believes it, 0 behind each budget."""
     odds = ranked(trees)
     for row, choice in zip(odds, choices, strict=True):
         if choice.survival is not None:
             size = min(len(row), choice.budget)
             row[:size] = choice.survival[:size]
+        elif calibrated is not None:
+            live = row > 0.0
+            row[live] = calibrated(choice.arm, row[live])
     budgets = np.array([choice.budget for choice in choices])
     odds[np.arange(odds.shape[1]) >= budgets[:, None]] = 0.0
     return odds

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -110,3 +112,22 @@ def test_catch_up_is_learned_apart_from_drafting_and_is_no_other_cost():
     assert costs.draft_ms("a", 1) == pytest.approx(3.0, rel=0.02)
     assert costs.other_ms(1) == pytest.approx(0.5, rel=0.05)
     assert costs.catch_up_ms("b", 1000) == 0.0
+
+
+def test_other_threads_may_ask_while_it_learns():
+    """Plan and metrics do; both rebuilding the table at once once stopped the engine."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(2) as threads:
+            for _ in range(60):
+                costs = CostModel(CURVE)
+                asked = [
+                    threads.submit(lambda c=costs, s=s: [c.verify_ms(s * n) for n in range(1, 30)])
+                    for s in (64, 97)
+                ]
+                costs.observe(step(5, 90.0), 5)
+                assert all(np.isfinite(one.result()).all() for one in asked)
+                costs.check_integrity()
+    finally:
+        sys.setswitchinterval(interval)

@@ -89,5 +89,8 @@ class EntropyPolicy:
         """The rule learns nothing; its trim does."""
         self._mode.observe(outcomes)
 
+    def forget_arm(self, arm: str, weight_hash: str) -> None:  # noqa: ARG002
+        self._mode.forget_arm(arm)
+
     def check_integrity(self) -> None:
         self._mode.check_integrity()

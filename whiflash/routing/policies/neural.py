@@ -29,6 +29,7 @@ from whiflash.core.errors import ConfigError
 from whiflash.core.rows import NONE, Outcome, Prediction, RouteRow
 from whiflash.core.signals import SignalNeeds
 from whiflash.routing.costs import Costs
+from whiflash.routing.neural_router import NeuralRouter
 from whiflash.routing.paradigms import first_of
 from whiflash.routing.router_file import RouterFile
 from whiflash.routing.rule import RuleChoice, RuleMode
@@ -52,7 +53,7 @@ class NeuralPolicy:
             raise ConfigError("policy 'neural' needs file=ROUTER.safetensors")
         if not np.isfinite(threshold):
             raise ConfigError(f"policy 'neural' needs a finite threshold, got {threshold}")
-        self._router = RouterFile.read(Path(file))
+        self._target, self._router = _network(Path(file))
         self._threshold = threshold
         self._mode = RuleMode(costs, trim)
 
@@ -63,16 +64,16 @@ class NeuralPolicy:
     def check_setting(self, setting: PolicySetting) -> None:
         """Arms, hidden size and target must be those of the file."""
         router = self._router
-        if setting.is_replay:
+        if setting.is_replay and not setting.has_hidden:
             return
         require_arms("neural", (router.positive, router.negative), setting)
         if router.hidden_size != setting.hidden_size:
             raise ConfigError(f"policy 'neural': the router reads a hidden state of "
                               f"{router.hidden_size}, but the target's is {setting.hidden_size}; "
                               "use the router of this target")  # fmt: skip
-        if router.target != setting.fingerprint:
+        if self._target != setting.fingerprint:
             raise ConfigError(
-                f"policy 'neural': the router belongs to the target {router.target[:12]}, but "
+                f"policy 'neural': the router belongs to the target {self._target[:12]}, but "
                 f"this one is {setting.fingerprint[:12]}; use the router of this target"
             )
 
@@ -100,5 +101,17 @@ class NeuralPolicy:
         """The rule learns nothing; its trim does."""
         self._mode.observe(outcomes)
 
+    def forget_arm(self, arm: str, weight_hash: str) -> None:  # noqa: ARG002
+        self._mode.forget_arm(arm)
+
     def check_integrity(self) -> None:
         self._mode.check_integrity()
+
+
+def _network(path: Path) -> tuple[str, NeuralRouter]:
+    """(the target's fingerprint, the network)."""
+    file = RouterFile.read(path)
+    if file.neural is None:
+        raise ConfigError(f"policy 'neural': the router file {path} holds no network; train it "
+                          "with --positive and --negative")  # fmt: skip
+    return file.target, file.neural

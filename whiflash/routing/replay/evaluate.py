@@ -14,24 +14,35 @@ from whiflash.routing.replay.walk import Walk, Walker
 from whiflash.routing.setting import PolicySetting, check_setting
 
 
-def evaluate(runs: Sequence[LoggedRun], policies: Sequence[str]) -> list[Walk]:
+def evaluate(
+    runs: Sequence[LoggedRun], policies: Sequence[str], has_hidden: bool = False
+) -> list[Walk]:
     """A walk per policy, in order, the oracle's last. Policies are written as on the command line.
-    Raises ConfigError for an empty log, or a policy that no log can serve."""
+    has_hidden: roots hold hidden states, which no log does by itself. Raises ConfigError for an
+    empty log, or a policy that it cannot serve."""
     if not runs:
         raise ConfigError("the round log holds no round of a sequence that may draft")
-    walks = [_walk(runs, text) for text in policies if text != ORACLE]
+    walks = [_walk(runs, text, has_hidden) for text in policies if text != ORACLE]
     return [*walks, _oracle(runs)]
 
 
-def _walk(runs: Sequence[LoggedRun], text: str) -> Walk:
+def _walk(runs: Sequence[LoggedRun], text: str, has_hidden: bool) -> Walk:
     walk = Walk(text)
     for run in runs:
         policy = policy_of(text, run.costs)
-        check_setting(policy, PolicySetting(tuple(run.free), 0, run.target, is_replay=True))
+        check_setting(policy, _setting(run, has_hidden))
         walker = Walker(run, policy, walk)
         for turn in run.turns:
             walker.follow(turn)
     return walk
+
+
+def _setting(run: LoggedRun, has_hidden: bool) -> PolicySetting:
+    states = (root.signals.hidden for turn in run.turns for root in turn.roots.values())
+    sizes = (len(state) for state in states if state is not None)
+    return PolicySetting(
+        tuple(run.free), next(sizes, 0), run.target, is_replay=True, has_hidden=has_hidden
+    )
 
 
 def _oracle(runs: Sequence[LoggedRun]) -> Walk:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from whiflash.core.protocols import Policy
 from whiflash.core.rows import NONE, Choice, Outcome, RouteRow, StepCost
+from whiflash.routing.recent import RecentRates
 from whiflash.routing.replay.log import LoggedRun
 from whiflash.routing.replay.turns import Root, Turn
 from whiflash.routing.router import Router
@@ -70,11 +71,12 @@ class Walker:
         self._router = Router(policy, run.costs, plain_share=0.0)
         self._walk = walk
         self._absorbed: dict[str, int] = {}
+        self._recent = RecentRates()
         self._arm: str | None = None
 
     def follow(self, turn: Turn) -> None:
         """Along the whole text."""
-        self._absorbed, self._arm = {}, None
+        self._absorbed, self._arm, self._recent = {}, None, RecentRates()
         position = turn.first
         while position < turn.last:
             root = turn.roots.get(position)
@@ -99,6 +101,7 @@ class Walker:
         if proposal is not None:
             (tree,) = self._router.trim([proposal.tree()], [choice], 0)
             nodes, accepted = len(tree), proposal.accepted(len(tree))
+            self._recent.note(choice.arm, accepted, nodes)
         emitted = min(accepted + 1, turn.last - position)
         self._pay(row, choice, nodes, emitted, position + emitted == turn.last)
         if choice.arm != NONE:
@@ -121,6 +124,7 @@ class Walker:
                 for arm, is_free in free.items()
                 if not is_free
             },
+            recent_rates=self._recent.rates(),
         )
 
     def _pay(self, row: RouteRow, choice: Choice, nodes: int, emitted: int, ended: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 
 import numpy as np
@@ -14,6 +15,7 @@ from whiflash.core.errors import ConfigError
 from whiflash.core.rows import NONE, RouteRow
 from whiflash.core.signals import Signals
 from whiflash.routing.costs import CostModel
+from whiflash.routing.neural_router import NeuralRouter
 from whiflash.routing.policies.registry import make_policy, policy_of
 from whiflash.routing.router_file import RouterFile
 from whiflash.routing.setting import PolicySetting, check_setting, signal_needs
@@ -32,7 +34,7 @@ def tensors(width=WIDTH, dtype=torch.float32):
 @pytest.fixture
 def file(tmp_path):
     path = tmp_path / "router.safetensors"
-    RouterFile("eagle3", "dflash", "fingerprint", tensors()).write(path)
+    RouterFile("fingerprint", NeuralRouter("eagle3", "dflash", tensors())).write(path)
     return path
 
 
@@ -70,8 +72,8 @@ def test_rows_do_not_depend_on_each_other(file):
 
 def test_half_precision_files_and_any_width(tmp_path):
     path = tmp_path / "r.safetensors"
-    RouterFile("eagle3", "ddtree", "f", tensors(17, torch.bfloat16)).write(path)
-    router = RouterFile.read(path)
+    RouterFile("f", NeuralRouter("eagle3", "ddtree", tensors(17, torch.bfloat16))).write(path)
+    router = RouterFile.read(path).neural
     assert (router.width, router.hidden_size, router.negative) == (17, HIDDEN, "ddtree")
     assert router.predict(np.zeros((2, HIDDEN), np.float32)).shape == (2,)
 
@@ -107,17 +109,21 @@ def test_what_does_not_fit_is_refused_in_words(file):
     ("change", "metadata", "told"),
     [
         ({"fc3.weight": torch.zeros(1)}, {}, "too many: fc3.weight"),
+        ({}, {"neural": "[]"}, "metadata `neural` is no table"),
+        ({}, {"neural": '{"positive": "a"}'}, "lacks metadata: negative"),
+        ({}, {"heads": '{"arms": []}'}, "metadata `heads` lists no arm"),
         ({"fc1.bias": None}, {}, "lacks tensors.*fc1.bias"),
         ({"fc1.bias": torch.zeros(WIDTH + 1)}, {}, r"fc1.bias has shape \(6,\), expected \(5,\)"),
         ({"fc2.weight": torch.zeros(2, WIDTH)}, {}, "fc2.weight has shape"),
         ({"fc2.bias": torch.full((1,), torch.nan)}, {}, "no numbers"),
-        ({}, {"format": "other"}, "no whiflash-router-1 file"),
+        ({}, {"format": "other"}, "no whiflash-router-2 file"),
         ({}, {"target": ""}, "lacks metadata: target"),
     ],
 )
 def test_loading_is_strict(tmp_path, change, metadata, told):
-    held = {name: tensor for name, tensor in {**tensors(), **change}.items() if tensor is not None}
-    given = {"format": "whiflash-router-1", "target": "f", "positive": "a", "negative": "b"}
+    held = {f"neural.{n}": t for n, t in {**tensors(), **change}.items() if t is not None}
+    names = json.dumps({"positive": "a", "negative": "b"})
+    given = {"format": "whiflash-router-2", "target": "f", "neural": names}
     path = tmp_path / "r.safetensors"
     save_file(held, path, {**given, **metadata})
     with pytest.raises(ConfigError, match=told):
