@@ -75,12 +75,15 @@ class EngineConfig(BaseModel):
     drafters: Annotated[tuple[str, ...], BeforeValidator(_as_tuple)] = Field(
         ("retrieval",),
         max_length=4,
-        description="arms beside `none`: retrieval, eagle3:FOLDER,options, dflash:FOLDER, "
-        'ddtree:FOLDER; ("none",) or () for no drafting',
+        description="arms beside `none`: retrieval, eagle3, dflash, ddtree, with :FOLDER if none "
+        'is shipped and ,options; ("none",) or () for no drafting',
     )
     policy: str = Field("goodput", min_length=1, description="who chooses the arm of a round")
     memory: Bytes | None = Field(
-        None, ge=2**20, description="bytes for KV caches and indexes; default half of free memory"
+        None,
+        ge=2**20,
+        description="bytes for KV caches and indexes; default what max_batch "
+        "sequences of context_limit need, half of free memory at most",
     )
     context_limit: int | None = Field(
         None, ge=2, description="most tokens of prompt plus answer; default the model's own"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
 from whiflash.core.draft import DraftTree
-from whiflash.core.protocols import Drafter
+from whiflash.core.protocols import Drafter, TapDrafter
 from whiflash.core.rows import DraftRow
 
 
@@ -31,3 +31,16 @@ class DistantDrafter(Drafter, Protocol):
 
     def drop(self, round_id: int) -> None:
         """Nobody waits for the round any more."""
+
+
+@runtime_checkable
+class FollowingDrafter(TapDrafter, DistantDrafter, Protocol):
+    """Who is at the other end may come back with other weights, and tells this end how to make its
+    fused taps. Until the first one came it has no weights and drafts for no row."""
+
+    def take_over(self) -> bool:
+        """Between two rounds: whether another one stands there. From now on it is that one's
+        boundaries, weights and limits that are told here, and nothing is absorbed."""
+
+    def give_up(self) -> None:
+        """Its taps cannot be kept: it drafts for no row until another one comes."""

@@ -46,6 +46,10 @@ class SequenceCache(Protocol):
         """[stop - start, fused width], fused taps of committed positions for the drafter of that
         weight hash (`Target.keep_taps`). A view: use it before the next forward."""
 
+    def taps_from(self, weight_hash: str) -> int:
+        """First position whose fused tap is kept: 0, but for a drafter that came later; `length`
+        where there is none yet."""
+
     def release(self) -> None:
         """Give the memory back; the cache must not be used afterwards. Idempotent."""
 
@@ -119,8 +123,12 @@ class Target(Protocol):
         boundaries: Sequence[int],
         fuse: Callable[[torch.Tensor], torch.Tensor],
     ) -> None:
-        """Asked before the first cache is made: every cache keeps, beside the KV of each
-        position, what `fuse` makes of its taps ([n, boundaries * h] -> [n, fused width])."""
+        """From now on every cache keeps, beside the KV of each position, what `fuse` makes of its
+        taps ([n, boundaries * h] -> [n, fused width]). Caches that are there already have those of
+        later positions (`SequenceCache.taps_from`). Between two forwards."""
+
+    def drop_taps(self, weight_hash: str) -> None:
+        """Keeps them no longer. Idempotent."""
 
     def new_cache(self, num_tokens: int) -> SequenceCache:
         """An empty cache with room for `num_tokens` at first; it grows by doubling."""

@@ -94,6 +94,8 @@ class RouteRow:
     matched: length of the context suffix that retrieval found, in tokens; 0 for none.
     backlog: tokens that an arm must absorb before it can draft, by arm; absent for none.
     load:    decoding rows of the step, this one and those that have no choice to make included.
+    recent_rates: by arm, the share of its drafted tokens that came true in this sequence lately;
+             absent for an arm of which nothing was verified.
     """
 
     sequence_id: int
@@ -106,6 +108,7 @@ class RouteRow:
     context_tokens: int = 0
     backlog: Mapping[str, int] = field(default_factory=dict)
     load: int = 1
+    recent_rates: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ The arm `none` has no drafter object: a round without a draft is the engine's pl
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,20 +26,25 @@ class DrafterParts:
     """What an engine offers to the drafters it builds; each takes what it needs.
 
     fetch: folder of a checkpoint given as a folder or a hub name. Raises ModelError.
+    shipped: folders of the checkpoints that come with WhiFlash for this target, by kind.
     """
 
     indexes: TrajectoryIndexes
     target: TargetParts
     fetch: Callable[[str], Path]
+    shipped: Mapping[str, Path] = field(default_factory=dict)
 
     def folder(self, spec: DrafterSpec) -> Path:
-        """Where the checkpoint of `spec` lies. Raises ConfigError if it names none."""
-        if not spec.place:
+        """Where the checkpoint of `spec` lies; the shipped one if it names none. Raises
+        ConfigError where none is shipped."""
+        if spec.place:
+            return self.fetch(spec.place)
+        if spec.kind not in self.shipped:
             raise ConfigError(
-                f"drafter {spec.kind} needs a checkpoint; write {spec.kind}:FOLDER or "
-                f"{spec.kind}:HUB_NAME"
+                f"drafter {spec.kind} needs a checkpoint, and none is shipped for this target; "
+                f"write {spec.kind}:FOLDER or {spec.kind}:HUB_NAME"
             )
-        return self.fetch(spec.place)
+        return self.shipped[spec.kind]
 
 
 class DrafterRegistry:

@@ -23,9 +23,11 @@ class DrafterSpec:
 
     @classmethod
     def parse(cls, text: str) -> DrafterSpec:
-        """Like "retrieval" or "eagle3:DIR,tree=chain,depth=5". Options stand behind the folder,
-        which may hold commas of its own. Raises ConfigError on an option given twice."""
-        kind, _, rest = text.partition(":")
+        """Like "retrieval", "eagle3,tree=chain" or "eagle3:DIR,tree=chain,depth=5". Options stand
+        behind the folder, which may hold commas of its own. Raises ConfigError on an option given
+        twice."""
+        kind = re.split("[:,]", text, maxsplit=1)[0]
+        rest = text[len(kind) :].removeprefix(":")
         parts = rest.split(",")
         options: dict[str, str] = {}
         while len(parts) > 1 and _OPTION.fullmatch(parts[-1].strip()):

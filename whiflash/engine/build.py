@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from whiflash.config import EngineConfig
 from whiflash.core.protocols import Drafter, TapDrafter, Target
 from whiflash.drafters.registry import DRAFTERS, DrafterParts, make_drafters, parse_specs
 from whiflash.drafters.spec import DrafterSpec
+from whiflash.engine.budget import DRAFT_SHARE, MemoryBudget, memory_budget
 from whiflash.engine.core import EngineCore, EngineLimits
 from whiflash.engine.outside import OutsideParts
 from whiflash.engine.publish import Publisher
 from whiflash.engine.store import EngineStore, open_store
 from whiflash.models.draft.target_parts import TargetParts
+from whiflash.models.shipped import shipped_folders
 from whiflash.models.sources import resolve_drafter
 from whiflash.models.tokenizer import HFTokenizer
 from whiflash.obs.round_log import RoundLog
@@ -26,15 +27,7 @@ from whiflash.routing.router import Router
 from whiflash.routing.setting import PolicySetting, check_setting
 from whiflash.sampling import entropy
 from whiflash.target.load import LoadedTarget, load_target
-from whiflash.target.memory import available_bytes
 from whiflash.trajectories.index import TrajectoryIndexes
-
-INDEX_SHARE = 0.125
-"""Part of the memory budget that trajectory indexes may use."""
-
-DRAFT_SHARE = 0.125
-"""Part of the rest that the K/V of neural drafters may use; what is left is for KV caches. At a
-target of 36 layers a position costs EAGLE-3 one layer's K/V and DFlash five's (3 and 14 %)."""
 
 
 @dataclass(slots=True)
@@ -51,6 +44,7 @@ class EngineParts:
     core: EngineCore
     store: EngineStore
     publisher: Publisher
+    budget: MemoryBudget
     outside: OutsideParts | None = None
 
     def close(self) -> None:
@@ -78,11 +72,10 @@ def build_parts(config: EngineConfig, outside: OutsideParts | None = None) -> En
             device=config.device,
             context_limit=config.context_limit,
         )
-        memory_bytes = config.memory or available_bytes(config.device) // 2
-        index_bytes = int(memory_bytes * INDEX_SHARE)
-        store = EngineStore(opened, loaded.tokenizer, index_bytes)
+        budget = memory_budget(config, loaded.target)
+        store = EngineStore(opened, loaded.tokenizer, budget.index_bytes)
         undo.callback(store.close)
-        parts = _wire(config, specs, loaded, store, memory_bytes - index_bytes, outside)
+        parts = _wire(config, specs, loaded, store, budget, outside)
         undo.pop_all()
     return parts
 
@@ -92,13 +85,12 @@ def _wire(
     specs: Sequence[DrafterSpec],
     loaded: LoadedTarget,
     store: EngineStore,
-    memory_bytes: int,
+    budget: MemoryBudget,
     outside: OutsideParts | None,
 ) -> EngineParts:
-    """`memory_bytes`: for KV caches and drafters."""
     drafters = _drafters(specs, loaded, store.indexes, outside)
     tap_drafters = [d for d in drafters.values() if isinstance(d, TapDrafter)]
-    for drafter in tap_drafters:
+    for drafter in [drafter for drafter in tap_drafters if drafter.weight_hash]:
         loaded.target.keep_taps(drafter.weight_hash, drafter.boundaries, drafter.fuse)
     entropy.warm_up()
     costs = CostModel(loaded.target.verify_curve)
@@ -111,6 +103,7 @@ def _wire(
     # A log of rounds is read to weigh other policies: it wants every root.
     has_all_roots = config.round_log is not None
     router = Router(policy, costs, plain_share=config.plain_share, may_rest=not has_all_roots)
+    memory_bytes = budget.num_bytes - budget.index_bytes
     draft_bytes = int(memory_bytes * DRAFT_SHARE) if tap_drafters else 0
     limits = EngineLimits(
         memory_bytes=memory_bytes - draft_bytes,
@@ -121,6 +114,7 @@ def _wire(
         max_draft_depth=config.max_draft_depth,
         draft_window=config.draft_window,
         draft_bytes=draft_bytes,
+        hold_ms=None if outside is None else outside.hold_ms,
     )
     rounds = RoundLog(config.round_log) if config.round_log is not None else None
     log = store.log if drafters or store.is_durable else None
@@ -129,7 +123,7 @@ def _wire(
     core = EngineCore(loaded.target, loaded.tokenizer, drafters, router, publisher, limits)
     return EngineParts(
         config, loaded.path, loaded.target, loaded.tokenizer, drafters, router, limits, core,
-        store, publisher, outside,
+        store, publisher, budget, outside,
     )  # fmt: skip
 
 
@@ -146,8 +140,8 @@ def _drafters(
     drafters: dict[str, Drafter] = {}
     model, tokenizer = loaded.target.info.fingerprint, loaded.tokenizer.fingerprint
     for spec in specs:
-        build = partial(DRAFTERS.build, spec, parts)
-        drafters[spec.kind] = outside.drafter(spec, build, model, tokenizer) or build()
+        remote = outside.drafter(spec, model, tokenizer)
+        drafters[spec.kind] = remote or DRAFTERS.build(spec, parts)
     return drafters
 
 
@@ -156,4 +150,5 @@ def _drafter_parts(loaded: LoadedTarget, indexes: TrajectoryIndexes) -> DrafterP
     target = TargetParts.of_model(
         loaded.target.runner.model, info.context_limit, loaded.tokenizer.fingerprint
     )
-    return DrafterParts(indexes, target, resolve_drafter)
+    shipped = shipped_folders(info.fingerprint)
+    return DrafterParts(indexes, target, resolve_drafter, shipped)

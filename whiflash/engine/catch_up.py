@@ -54,10 +54,20 @@ class CatchUps:
         if absorbed == root:
             return root, False
         begun = self._memory.first_position(arm, sequence.draft_id)
-        is_cut_short = begun > 0 and root - begun < self._window_tokens // 2
-        if root - absorbed > self._window_tokens or is_cut_short:
-            return max(root - self._window_tokens, 0), True
+        kept = self._taps_from(arm, sequence)
+        is_cut_short = begun > kept and root - begun < self._window_tokens // 2
+        if root - absorbed > self._window_tokens or is_cut_short or absorbed < kept:
+            return max(root - self._window_tokens, kept), True
         return absorbed, False
+
+    def _taps_from(self, arm: str, sequence: Sequence) -> int:
+        """Where its taps begin: behind the prompt for a drafter that came while it ran."""
+        assert sequence.cache is not None
+        return sequence.cache.taps_from(self._drafters[arm].weight_hash)
+
+    def _can_go_on(self, arm: str, sequence: Sequence) -> bool:
+        """There is something to absorb."""
+        return self._start(arm, sequence)[0] < _length(sequence)
 
     def _is_ready(self, arm: str, sequence: Sequence) -> bool:
         return self._drafters[arm].absorbed(sequence.draft_id) == _length(sequence)
@@ -68,7 +78,7 @@ class CatchUps:
         drafter = self._drafters.get(arm)
         if drafter is None:
             return [True] * len(sequences)
-        behind = [self._row(arm, s) for s in sequences if not self._is_ready(arm, s)]
+        behind = [self._row(arm, s) for s in sequences if self._can_go_on(arm, s)]
         rows = self._memory.admit(arm, [s.draft_id for s in sequences], behind)
         if rows:
             started = time.perf_counter()

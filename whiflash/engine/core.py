@@ -24,6 +24,7 @@ from whiflash.engine.outlook import Outlook
 from whiflash.engine.prefill import PrefillChunk, commit_chunks, plan_chunks
 from whiflash.engine.publish import Publisher
 from whiflash.engine.sequence import Sequence, State
+from whiflash.engine.swap import Swaps
 from whiflash.engine.ticket import Ticket
 from whiflash.engine.verify import Verdict, VerifyForward
 from whiflash.routing.router import Router
@@ -49,7 +50,8 @@ class EngineLimits:
 
 
 class EngineCore:
-    """Owns all sequences. Not thread-safe: one thread calls it."""
+    """Owns all sequences. Not thread-safe: one thread calls it. last_cost: of the last step that
+    ran a forward."""
 
     def __init__(
         self,
@@ -79,9 +81,11 @@ class EngineCore:
         self.drafting = Drafting(
             self.arms, router, catch_ups, depth_limit, info.vocab_size, limits.hold_ms
         )
-        self.outlook = Outlook(self.arms, router, router.needs | publisher.needs)
+        self.swaps = Swaps(self.arms, target, router)
+        self.outlook = Outlook(self.arms, router, publisher.needs)
         self.feedback = FeedbackBook()
         self.running: list[Sequence] = []
+        self.last_cost: StepCost | None = None
 
     def submit(self, ticket: Ticket) -> list[Sequence]:
         """Queues one sequence per choice. Raises what the request does wrong, or QueueFullError."""
@@ -98,6 +102,7 @@ class EngineCore:
     def step(self) -> bool:
         """One round of every running sequence; False if there was nothing to do."""
         started = time.perf_counter()
+        self.swaps.run()
         self._drop_ended()
         self.admission.extend(self.running)
         self._sift()
@@ -177,7 +182,9 @@ class EngineCore:
             assert sequence.cache is not None
             sequence.cache.commit(verdict.acceptance.rows[: emission.num_kept])
             self.feedback.note(draft)
-            self.counters.note_rejection(draft, verdict.acceptance.accepted)
+            accepted = verdict.acceptance.accepted
+            sequence.recent.note(draft.arm, accepted, draft.tree.max_depth)
+            self.counters.note_rejection(draft, accepted)
         sequence.append(tokens[: emission.num_kept])
         self._publisher.round(sequence, draft, verdict, emission)
         if emission.finish_reason is not None:
@@ -214,6 +221,7 @@ class EngineCore:
             num_looked=sum(row.route is not None for row in rows),
             look_ms=self.drafting.look_ms + self.outlook.spent_ms,
         )
+        self.last_cost = cost
         self._router.observe(outcomes, cost)
         self.counters.note(rows, chunks, cost)
         self.counters.mask_ms += forward.mask_ms

@@ -80,6 +80,10 @@ class DraftMemory:
             self.num_dropped += 1
         return True
 
+    def forget_arm(self, arm: str) -> None:
+        """Its drafter holds nothing any more."""
+        self._reserved = {key: held for key, held in self._reserved.items() if key[0] != arm}
+
     def release(self, draft_id: int) -> None:
         """Its drafters have closed it."""
         for arm in self._drafters:

@@ -260,6 +260,7 @@ class Drafting:
             context_tokens=sequence.num_ids,
             backlog=self.catch_ups.backlogs(sequence, arms),
             load=load,
+            recent_rates=sequence.recent.rates(),
         )
 
     def _trim(self, rows: list[RowDraft], base_rows: int) -> None:

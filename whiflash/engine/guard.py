@@ -10,9 +10,9 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from whiflash.core.distant import DistantDrafter
+from whiflash.core.distant import DistantDrafter, FollowingDrafter
 from whiflash.core.draft import DraftTree
-from whiflash.core.protocols import Drafter, TapDrafter
+from whiflash.core.protocols import Drafter, TapDrafter, Target
 from whiflash.core.rows import CatchUp, DraftRow, Feedback
 
 logger = logging.getLogger(__name__)
@@ -122,8 +122,28 @@ class GuardedTapDrafter(GuardedDrafter):
     def __init__(self, drafter: TapDrafter) -> None:
         super().__init__(drafter)
         self._taps = drafter
-        self.weight_hash = drafter.weight_hash
-        self.context_limit = drafter.context_limit
+        self._following = drafter if isinstance(drafter, FollowingDrafter) else None
+
+    @property
+    def weight_hash(self) -> str:
+        return self._taps.weight_hash
+
+    @property
+    def context_limit(self) -> int:
+        return self._taps.context_limit
+
+    def take_over(self) -> bool:
+        """Whether it has other weights from now on, and holds nothing."""
+        following = self._following
+        return following is not None and self._try(following.take_over, False)
+
+    def attach(self, target: Target) -> None:
+        """The target keeps its taps. If that fails, it is not asked again."""
+        before, following = self.num_failures, self._following
+        taps = self._taps
+        self._try(lambda: target.keep_taps(taps.weight_hash, taps.boundaries, taps.fuse), None)
+        if self.num_failures > before and following is not None:
+            following.give_up()
 
     def absorbed(self, sequence_id: int) -> int:
         return self._try(lambda: self._taps.absorbed(sequence_id), 0)

@@ -16,7 +16,7 @@ from whiflash.routing.router import Router
 class Outlook:
     """Rows that are left out run plain: no signals, no proposals, no choice.
 
-    spent_ms: what the last call took.
+    needs: signals that others than the policy want. spent_ms: what the last call took.
     """
 
     def __init__(self, arms: Arms, router: Router, needs: SignalNeeds) -> None:
@@ -40,9 +40,10 @@ class Outlook:
             v for v in verdicts if not v.sequence.is_finished and self._arms.may_draft(v.sequence)
         ]
         self._wake(alive, drafts, is_prefilling)
-        seen = alive if self._needs.lookback else [v for v in alive if v.sequence.is_awake]
+        needs = self._router.needs | self._needs
+        seen = alive if needs.lookback else [v for v in alive if v.sequence.is_awake]
         trees = {number: row.tree for number, row in drafts.items()}
-        for verdict, signals in zip(seen, forward.signals(seen, trees, self._needs), strict=True):
+        for verdict, signals in zip(seen, forward.signals(seen, trees, needs), strict=True):
             verdict.sequence.signals = signals
         self.spent_ms = 1e3 * (time.perf_counter() - started)
 

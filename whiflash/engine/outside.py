@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Protocol
 
 from whiflash.core.costs import CostCurve
@@ -11,13 +10,17 @@ from whiflash.drafters.spec import DrafterSpec
 
 
 class OutsideParts(Protocol):
-    """Asked while an engine is built, on its thread."""
+    """Asked while an engine is built, on its thread.
 
-    def drafter(
-        self, spec: DrafterSpec, build: Callable[[], Drafter], model: str, tokenizer: str
-    ) -> Drafter | None:
-        """What stands for the drafter of `spec`; None where it runs here. `build` makes it here.
-        model, tokenizer: fingerprints of the target's."""
+    hold_ms: most that a step waits for drafts made elsewhere; None is the fixed cost of a verify
+    forward.
+    """
+
+    hold_ms: float | None
+
+    def drafter(self, spec: DrafterSpec, model: str, tokenizer: str) -> Drafter | None:
+        """What stands for the drafter of `spec`; None where it runs here. model, tokenizer:
+        fingerprints of the target's."""
 
     def policy(self, text: str, curve: CostCurve, model: str) -> Policy | None:
         """What stands for the policy that `text` names; None where it runs here."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from whiflash import __version__
 from whiflash.core.protocols import Drafter, TapDrafter
 from whiflash.core.rows import NONE
-from whiflash.models.shipped import shipped_drafters
+from whiflash.models.shipped import shipped_drafters, shipped_router
 from whiflash.models.sources import cache_folder
 
 if TYPE_CHECKING:
@@ -30,8 +31,10 @@ def describe(parts: EngineParts) -> dict[str, Any]:
         "shipped_drafters": [
             shipped.record() for shipped in shipped_drafters(parts.target.info.fingerprint)
         ],
+        "shipped_router": _path(shipped_router(parts.target.info.fingerprint)),
         "policy": config.policy,
         "store": parts.store.describe(),
+        "memory": dataclasses.asdict(parts.budget),
         "limits": dataclasses.asdict(parts.limits),
         "tokenizer_fingerprint": parts.tokenizer.fingerprint,
         "routing": parts.router.snapshot(),
@@ -39,6 +42,10 @@ def describe(parts: EngineParts) -> dict[str, Any]:
         "prefix_hits": core.admission.num_prefix_hits,
         "draft_memory": core.arms.memory.describe(),
     }
+
+
+def _path(path: Path | None) -> str | None:
+    return None if path is None else str(path)
 
 
 def _drafter(drafter: Drafter) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from whiflash.core.signals import Signals
 from whiflash.core.usage import Usage
 from whiflash.engine.grammar import SequenceGrammar
 from whiflash.engine.ticket import Ticket
+from whiflash.routing.recent import RecentRates
 from whiflash.sampling.sampler import SequenceSampler
 from whiflash.sampling.stops import StopChecker
 
@@ -61,6 +62,7 @@ class Sequence:
         self.is_cancelled = False
         self.is_draft_open = False
         self.last_arm: str | None = None
+        self.recent = RecentRates()
         self.usage = Usage(prompt_tokens=len(request.prompt_ids))
         self.logprobs: list[TokenLogprob] = []
         self.segments: list[Segment] = []

@@ -22,8 +22,9 @@ CLOSE_S = 5.0
 """What is pending at the end gets this long."""
 LIVE_NAMESPACE_BYTES = 160 * 2**20
 """About two million tokens of one namespace in the live tier; older ones are sealed."""
-SEALED_PER_LOG_BYTE = 4.0
-"""A token takes 7.2 bytes sealed and 1.8 in the log: all that the log may hold can be sealed."""
+SEALED_PER_LOG_BYTE = 2.0
+"""A token takes 7.7 bytes sealed and about 2 in the log: where the log is full, its newer half can
+be sealed. Older turns stay in it for exports and for other replicas' sake."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

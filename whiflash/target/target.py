@@ -54,8 +54,8 @@ class LocalTarget:
         return self._verify_curve
 
     def keep_taps(self, weight_hash: str, boundaries: Sequence[int], fuse: Fuse) -> None:
-        """Asked before the first cache is made: from now on every cache also keeps what `fuse`
-        makes of the taps ([n, boundaries * h] -> [n, width]), under that drafter's weight hash."""
+        """From now on every cache also keeps what `fuse` makes of the taps ([n, boundaries * h] ->
+        [n, width]), under that drafter's weight hash."""
         layout = self.backend.layout
         hidden_size = self.runner.model.config.get_text_config().hidden_size
         probe = torch.zeros(
@@ -66,6 +66,9 @@ class LocalTarget:
         self._tap_sources[weight_hash] = TapSource(
             weight_hash, tuple(boundaries), fused.shape[1], fuse, fused.dtype
         )
+
+    def drop_taps(self, weight_hash: str) -> None:
+        self._tap_sources.pop(weight_hash, None)
 
     def new_cache(self, num_tokens: int) -> SlabCache:
         device = self.backend.layout.device
@@ -82,7 +85,9 @@ class LocalTarget:
         """One ragged forward. Raises ValueError on segments that break the contract; then, as
         after any error, the caches hold no scratch."""
         rows = RaggedRows.pack(segments, self.min_rows)
+        device = self.backend.layout.device
         for span in rows.spans:
+            span.cache.follow(self._tap_sources, device)
             span.cache.reserve(span.count)
         with torch.inference_mode():
             output = self._run(rows)

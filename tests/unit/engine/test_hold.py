@@ -106,3 +106,13 @@ def test_only_what_is_predicted_in_time_is_waited_for(toy: LoadedTarget) -> None
     assert awaited[1].trees == []
     assert awaited[0].trees is None
     assert awaited[0].waited_ms == 10_000.0, "what it would have cost is what the router learns"
+
+
+def test_what_is_predicted_to_be_late_is_waited_for_now_and_then(toy: LoadedTarget) -> None:
+    """Else a drafter that shares the forward's cores is late for ever, once it was."""
+    oracle = DistantOracle(toy, always_late)
+    oracle.expected_ms = 1e6
+    drafter, hold = guarded(oracle), Hold(lambda: 5.0)
+    for _ in range(40):
+        hold.collect([Awaited(drafter, oracle.ask([]))])
+    assert [n for n, wait_s in enumerate(oracle.waits) if wait_s > 0] == [4, 13, 30]

@@ -81,6 +81,8 @@ def test_the_text_is_unchanged_and_the_bad_source_is_starved(
             assert texts(drafter, toy) == plain
             bad.append({name: drafter.num_nodes[name] for name in ("live", "sealed")})
         assert all(bad[0].values()), "both tiers were fooled"
-        assert sum(bad[-1].values()) < sum(bad[0].values()) / 2, bad
+        # Of the six wrong tokens on offer at each place, less than one is still tried.
+        num_tokens = sum(len(text) for text in plain)
+        assert sum(bad[-1].values()) < min(sum(bad[0].values()), 0.75 * num_tokens), bad
         drafter.check_integrity()
         indexes.check_integrity()

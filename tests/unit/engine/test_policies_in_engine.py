@@ -12,6 +12,7 @@ import torch
 from whiflash.core.params import GenerationRequest, SamplingParams
 from whiflash.core.protocols import TapDrafter
 from whiflash.engine.core import EngineCore
+from whiflash.routing.neural_router import NeuralRouter
 from whiflash.routing.policies.registry import policy_of
 from whiflash.routing.router_file import RouterFile
 from whiflash.target.load import LoadedTarget, load_target
@@ -60,7 +61,7 @@ def router_file(scene: Scene, tmp_path: Path) -> Path:
         "fc2.bias": torch.zeros(1),
     }
     path = tmp_path / "router.safetensors"
-    RouterFile("eagle3", "dflash", info.fingerprint, tensors).write(path)
+    RouterFile(info.fingerprint, NeuralRouter("eagle3", "dflash", tensors)).write(path)
     return path
 
 

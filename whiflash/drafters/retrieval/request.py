@@ -24,6 +24,7 @@ class ContextIndex:
     def __init__(self, context: Ids, window_tokens: int) -> None:
         self._window_tokens = window_tokens
         self.num_rebuilt = -1
+        self._num_forks = 0
         self._rebuild(context)
 
     def _rebuild(self, context: Ids) -> None:
@@ -37,14 +38,15 @@ class ContextIndex:
         self, batch: LookupBatch, number: int, context: Ids, odds: Odds, min_survival: float
     ) -> None:
         """Drafts from the context, new tokens taken in. One that does not extend the last one is
-        indexed afresh, and `batch.rows` says so."""
+        indexed afresh; `batch.rows` says how many did not."""
         num_new = len(context) - self._absorbed
         if len(self.automaton) + num_new > REBUILD_AT * self._window_tokens:
             self._rebuild(context)
         if not self.automaton.begin_row(batch, number, context, self._absorbed, odds, min_survival):
             self._rebuild(context)
-            batch.rows[number, layout.IS_FORKED] = 1
+            self._num_forks += 1
             self.automaton.begin_row(batch, number, context, self._absorbed, odds, min_survival)
+        batch.rows[number, layout.FORKS] = self._num_forks
         self._absorbed = len(context)
 
     def check_integrity(self) -> None:
