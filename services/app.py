@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from typing import Any
 
-from ray.serve import Application
+from ray.serve import Application, Deployment
 from ray.serve.config import (
     AutoscalingConfig,
     AutoscalingPolicy,
@@ -18,12 +20,14 @@ from services.drafter import DrafterHost, drafter_name
 from services.gateway import Gateway
 from services.router import RouterHost
 from services.verifier import Verifier
+from whiflash import __version__
 from whiflash.core.errors import ConfigError
 
 APP = "whiflash"
 SERVICES = (
     "whiflash.api.v1.generation_service_pb2_grpc.add_GenerationServiceServicer_to_server",
     "whiflash.api.v1.model_service_pb2_grpc.add_ModelServiceServicer_to_server",
+    "whiflash.api.v1.trajectory_service_pb2_grpc.add_TrajectoryServiceServicer_to_server",
 )
 METRICS_S = 1.0
 STOP_MARGIN_S = 10.0
@@ -42,19 +46,31 @@ def build(arguments: dict[str, Any]) -> Application:
 
 def graph(settings: ClusterSettings) -> Application:
     """Gateways over verifiers. Everything that can be wrong without loading the model is found
-    here. Raises ConfigError."""
+    here. Deployed anew, only what changed is touched: other weights of a drafter and another policy
+    are taken over in place. Raises ConfigError."""
     settings.auth()
     settings.access()
-    table, gateway = settings.as_table(), settings.cluster.gateway
+    table, gateway = settings.fixed_table(), settings.cluster.gateway
     drafters = {kind: _drafter(settings, kind) for kind in settings.cluster.drafters}
     options = _verifier_options(settings.cluster.verifier)
-    verifiers = Verifier.options(**options).bind(table, drafters, _router(settings))
-    return Gateway.options(
+    verifiers = _versioned(Verifier.options(**options), table).bind(
+        table, drafters, _router(settings)
+    )
+    front = Gateway.options(
         num_replicas=gateway.replicas,
         ray_actor_options={"num_cpus": gateway.cpus},
         max_ongoing_requests=gateway.max_calls,
         graceful_shutdown_timeout_s=settings.server.drain_s + STOP_MARGIN_S,
-    ).bind(table, verifiers)
+    )
+    return _versioned(front, table).bind(table, verifiers)
+
+
+def _versioned(deployment: Deployment, table: dict[str, Any]) -> Deployment:
+    """Serve takes two deployments for one while their versions are equal; without one it would
+    start every replica anew."""
+    text = json.dumps([__version__, table], sort_keys=True)
+    version = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+    return deployment.options(version=version, _internal=True)
 
 
 def http_options(settings: ClusterSettings) -> HTTPOptions:
@@ -87,26 +103,30 @@ def _tells_addresses() -> RequestRouterConfig:
 
 
 def _drafter(settings: ClusterSettings, kind: str) -> Application:
-    table = settings.cluster.drafters[kind]
-    return DrafterHost.options(
+    table, fixed = settings.cluster.drafters[kind], settings.fixed_table()
+    host = DrafterHost.options(
         name=drafter_name(kind),
         num_replicas=table.replicas,
         ray_actor_options={"num_cpus": table.cpus, "num_gpus": table.gpus},
         max_ongoing_requests=VERIFIER_CALLS,
         request_router_config=_tells_addresses(),
-    ).bind(settings.as_table(), kind)
+        user_config={"drafter": settings.drafter_of(kind)},
+    )
+    return _versioned(host, fixed).bind(fixed, kind, settings.drafter_of(kind))
 
 
 def _router(settings: ClusterSettings) -> Application | None:
-    table = settings.cluster.router
+    table, fixed = settings.cluster.router, settings.fixed_table()
     if table is None:
         return None
-    return RouterHost.options(
+    host = RouterHost.options(
         num_replicas=1,
         ray_actor_options={"num_cpus": table.cpus, "num_gpus": table.gpus},
         max_ongoing_requests=VERIFIER_CALLS,
         request_router_config=_tells_addresses(),
-    ).bind(settings.as_table())
+        user_config={"policy": settings.engine.policy},
+    )
+    return _versioned(host, fixed).bind(fixed)
 
 
 def _scaling(table: VerifierTable) -> AutoscalingConfig:

@@ -34,13 +34,17 @@ class VerifierTable(BaseModel):
     min_replicas: int = Field(default=1, ge=1, description="always there")
     max_replicas: int = Field(default=1, ge=1, description="beyond min_replicas the load decides")
     drain_s: float = Field(default=30.0, ge=0, description="what turns get before they are moved")
+    hold_ms: float | None = Field(
+        default=None, ge=0,
+        description="most that a step waits for drafts made elsewhere; default one verify forward",
+    )  # fmt: skip
     upscale_s: float = Field(default=5.0, ge=0, description="how long a need must last")
     downscale_s: float = Field(default=120.0, ge=0, description="how long one must idle")
 
 
 class DrafterTable(BaseModel):
-    """A drafter in processes of its own. dtype: of its weights; with the target's own (verify it
-    in `whiflash plan`) it drafts as it would in the verifier."""
+    """A drafter in processes of its own. dtype: of its weights and of the taps that are kept for
+    it; with the target's own (see `whiflash plan`) it drafts as it would in the verifier."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -155,6 +159,24 @@ class ClusterSettings(BaseModel):
         """JSON-able; holds no secret."""
         table: dict[str, Any] = self.model_dump(mode="json", exclude_unset=True)
         return table
+
+    def fixed_table(self) -> dict[str, Any]:
+        """`as_table` without what changes while everything runs: which weights hosted drafters
+        have, and which policy a hosted router runs."""
+        table = self.as_table()
+        if self.cluster.drafters:
+            specs = zip(parse_specs(self.engine.arms), self.engine.arms, strict=True)
+            table["engine"]["drafters"] = [
+                spec.kind if spec.kind in self.cluster.drafters else text for spec, text in specs
+            ]
+        if self.cluster.router is not None:
+            table["engine"].pop("policy", None)
+        return table
+
+    def drafter_of(self, kind: str) -> str:
+        """The hosted drafter of that kind, as it is named in `drafters`."""
+        [text] = [t for t in self.engine.arms if parse_specs([t])[0].kind == kind]
+        return text
 
     def access(self) -> Access:
         """What gateways and verifiers show each other. Raises ConfigError."""

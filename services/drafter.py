@@ -10,6 +10,7 @@ from ray import serve
 from services.config import ClusterSettings
 from services.directory import ADDRESS
 from services.place import listen_host
+from whiflash.rpc.drafter_server import DrafterServer
 from whiflash.serving.remote.hosting import drafter_host
 
 
@@ -20,19 +21,39 @@ def drafter_name(kind: str) -> str:
 
 @serve.deployment
 class DrafterHost:
-    """`settings`: ClusterSettings.as_table(); `kind`: as `eagle3`."""
+    """`settings`: ClusterSettings.fixed_table(); `kind`: as `eagle3`; `drafter`: with its weights,
+    as `eagle3:FOLDER,...`. The deployment's user_config names it too, {"drafter": ...}, so that it
+    can be changed in place."""
 
-    async def __init__(self, settings: dict[str, Any], kind: str) -> None:
-        read = ClusterSettings.of(settings)
-        table = read.cluster.drafters[kind]
-        self._server = await asyncio.to_thread(
-            drafter_host, read.engine, kind, table.dtype, table.memory,
-            listen_host(read.cluster.host), read.access(),
-        )  # fmt: skip
+    async def __init__(self, settings: dict[str, Any], kind: str, drafter: str) -> None:
+        self._settings = ClusterSettings.of(settings)
+        self._kind = kind
+        self._drafter = drafter
+        self._server = await asyncio.to_thread(self._load, drafter, 0)
         await self._server.start()
 
+    async def reconfigure(self, user_config: dict[str, str]) -> None:
+        """Called by Serve at the start, and whenever the user_config changes: the new weights are
+        loaded beside the old ones, then serve at the same address. Raises ConfigError or
+        ModelError, and the old ones stay."""
+        drafter, old = user_config["drafter"], self._server
+        if drafter != self._drafter:
+            new = await asyncio.to_thread(self._load, drafter, old.server.port)
+            await old.drain()
+            await old.stop()
+            await new.start()
+            self._server, self._drafter = new, drafter
+
+    def _load(self, drafter: str, port: int) -> DrafterServer:
+        read = self._settings
+        table = read.cluster.drafters[self._kind]
+        return drafter_host(
+            read.engine.model_copy(update={"drafters": (drafter,)}), self._kind, table.dtype,
+            table.memory, listen_host(read.cluster.host), read.access(), port,
+        )  # fmt: skip
+
     def record_replica_metadata(self) -> dict[str, str]:
-        """Asked for by Serve once; verifiers find it in their directory."""
+        """Asked for by Serve once, before `reconfigure`; verifiers find it in their directory."""
         return {ADDRESS: self._server.address}
 
     async def locate(self) -> str:

@@ -17,6 +17,7 @@ from services.config import ClusterSettings
 from services.directory import ServeDirectory
 from services.verifier import NAME as VERIFIER
 from whiflash.api.v1 import generation_service_pb2 as pb
+from whiflash.api.v1 import trajectory_service_pb2 as store_pb
 from whiflash.core.errors import DeadlineExceededError
 from whiflash.serving.caller import CallContext
 from whiflash.serving.errors import message_of, status_of
@@ -24,6 +25,7 @@ from whiflash.serving.grpc.generation import GenerationServicer
 from whiflash.serving.grpc.metadata import call_context, request_id_in, text_metadata, trailers
 from whiflash.serving.grpc.model import ModelServicer
 from whiflash.serving.grpc.requests import refuse_unknown
+from whiflash.serving.grpc.trajectories import TrajectoryServicer
 from whiflash.serving.openai.app import create_app
 from whiflash.serving.remote.gateway import Gateway as GatewayParts
 
@@ -34,7 +36,7 @@ MAX_REQUEST_BYTES = 16 << 20
 @serve.deployment(name=NAME)
 @serve.ingress()
 class Gateway:
-    """`settings`: ClusterSettings.as_table(). A method of each name in the public protos; Serve
+    """`settings`: ClusterSettings.fixed_table(). A method of each name in the public protos; Serve
     takes a request to the method that its gRPC call names."""
 
     async def __init__(self, settings: dict[str, Any], verifiers: DeploymentHandle) -> None:
@@ -106,6 +108,46 @@ class Gateway:
         self, request: Message, grpc_context: RayServegRPCContext
     ) -> Message:
         return await self._unary(self._models.GetLoad, request, grpc_context)
+
+    async def Import(  # noqa: N802
+        self, request: Message, grpc_context: RayServegRPCContext
+    ) -> Message:
+        def run(request: Any, call: CallContext) -> Awaitable[Message]:
+            return self._trajectories().Import(request, call)
+
+        return await self._unary(run, request, grpc_context)
+
+    async def Export(  # noqa: N802
+        self, request: store_pb.ExportRequest, grpc_context: RayServegRPCContext
+    ) -> AsyncIterator[Message]:
+        try:
+            call = self._call(request, grpc_context)
+            async with aclosing(self._trajectories().Export(request, call)) as responses:
+                async for response in responses:
+                    yield response
+        except Exception as error:
+            _tell(grpc_context, error)
+            raise
+
+    async def GetStats(  # noqa: N802
+        self, request: Message, grpc_context: RayServegRPCContext
+    ) -> Message:
+        def run(request: Any, call: CallContext) -> Awaitable[Message]:
+            return self._trajectories().GetStats(request, call)
+
+        return await self._unary(run, request, grpc_context)
+
+    async def Delete(  # noqa: N802
+        self, request: Message, grpc_context: RayServegRPCContext
+    ) -> Message:
+        def run(request: Any, call: CallContext) -> Awaitable[Message]:
+            return self._trajectories().Delete(request, call)
+
+        return await self._unary(run, request, grpc_context)
+
+    def _trajectories(self) -> TrajectoryServicer:
+        """Raises NotFoundError where verifiers share no store."""
+        return TrajectoryServicer(self._parts.store.require_desk())
 
     async def status(self) -> dict[str, Any]:
         """Plan and verifiers, for `whiflash status`."""

@@ -1,9 +1,14 @@
-"""A verifier or a gateway as a plain process, without Ray: python -m services.process ROLE ...
+"""A part of a cluster as a plain process, without Ray: python -m services.process ROLE ...
 
-    python -m services.process verifier --config c.toml --port 9101
+    python -m services.process drafter --config c.toml --kind eagle3 --port 9301
+    python -m services.process router --config c.toml --port 9201
+    python -m services.process verifier --config c.toml --port 9101 \\
+        --drafters eagle3=127.0.0.1:9301 --router 127.0.0.1:9201
     python -m services.process gateway --config c.toml --verifiers 127.0.0.1:9101,127.0.0.1:9102
 
-Each prints one line of JSON once it serves, and drains at SIGTERM.
+Each prints one line of JSON once it serves, and drains at SIGTERM. Verifiers need not be started
+after their drafters and router, and go on when another one stands at its address: a drafter with
+other weights, a router with another policy.
 """
 
 from __future__ import annotations
@@ -22,13 +27,18 @@ import uvicorn
 from services.config import ClusterSettings
 from whiflash.core.errors import ConfigError, EngineClosedError, WhiFlashError
 from whiflash.obs.json_logs import configure_logs
+from whiflash.rpc.drafter_server import DrafterServer
+from whiflash.rpc.router_server import RouterServer
 from whiflash.serving.grpc.server import GrpcServer
 from whiflash.serving.listen import bind
 from whiflash.serving.openai.app import create_app
 from whiflash.serving.remote.directory import FixedDirectory
 from whiflash.serving.remote.gateway import Gateway
 from whiflash.serving.remote.host import VerifierHost
+from whiflash.serving.remote.hosting import drafter_host, router_host
+from whiflash.serving.remote.outside import RemoteParts
 
+ROLES = ("drafter", "router", "verifier", "gateway")
 WATCH_S = 0.5
 CLOSE_S = 5
 
@@ -37,37 +47,80 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """0 after a drain, 1 with one line on standard error."""
     parser = argparse.ArgumentParser(prog="services.process", description=__doc__)
     roles = parser.add_subparsers(dest="role", required=True)
-    for name in ("verifier", "gateway"):
+    for name in ROLES:
         role = roles.add_parser(name)
         role.add_argument("--config", required=True)
-        role.add_argument("--port", type=int, default=0, help="verifier: its own; 0: a free one")
+        role.add_argument("--port", type=int, default=0, help="but a gateway's; 0: a free one")
         role.add_argument("--verifiers", default="", help="gateway: addresses, by commas")
+        role.add_argument("--kind", default="", help="drafter: which one of [cluster.drafters]")
+        role.add_argument("--drafters", default="", help="verifier: kind=address, by commas")
+        role.add_argument("--router", default="", help="verifier: its address")
     given = parser.parse_args(arguments)
     try:
         settings = ClusterSettings.load(given.config)
-        _refuse_hosted(settings)
         configure_logs(settings.server.log_level.upper())
-        if given.role == "verifier":
-            _run_verifier(settings, given.port)
-        else:
-            asyncio.run(_gateway(settings, [a for a in given.verifiers.split(",") if a]))
+        _run(settings, given)
     except WhiFlashError as error:
         print(f"{given.role}: {error}", file=sys.stderr)
         return 1
     return 0
 
 
-def _refuse_hosted(settings: ClusterSettings) -> None:
-    if settings.cluster.drafters or settings.cluster.router is not None:
+def _run(settings: ClusterSettings, given: argparse.Namespace) -> None:
+    if given.role == "verifier":
+        _run_verifier(settings, given.port, parts_elsewhere(settings, given.drafters, given.router))
+    elif given.role == "gateway":
+        asyncio.run(_gateway(settings, [a for a in given.verifiers.split(",") if a]))
+    elif given.role == "drafter":
+        asyncio.run(_part(given.role, _drafter(settings, given.kind, given.port)))
+    else:
+        server = router_host(settings.engine, access=settings.access(), port=given.port)
+        asyncio.run(_part(given.role, server))
+
+
+def parts_elsewhere(settings: ClusterSettings, drafters: str, router: str) -> RemoteParts | None:
+    """What a verifier's options say of them; None where there are none. Raises ConfigError where
+    they do not go with the configuration."""
+    places = dict(part.partition("=")[::2] for part in drafters.split(",") if part)
+    wanted, has_router = settings.cluster.drafters.keys(), settings.cluster.router is not None
+    if places.keys() != wanted or not all(places.values()):
         raise ConfigError(
-            "plain processes run drafters and policy in the verifier; leave [cluster.drafters] "
-            "and [cluster.router] out, or use `whiflash up`"
+            f"--drafters names {', '.join(places) or 'none'} and [cluster.drafters] "
+            f"{', '.join(wanted) or 'none'}; give each of these as kind=address"
         )
+    if has_router != bool(router):
+        raise ConfigError("--router and [cluster.router] go together; give both or neither")
+    if not places and not router:
+        return None
+    found = RemoteParts(
+        frozenset(places), has_router, settings.access(), settings.engine.device,
+        settings.cluster.verifier.hold_ms,
+    )  # fmt: skip
+    found.locate(places, router or None)
+    return found
 
 
-def _run_verifier(settings: ClusterSettings, port: int) -> None:
+def _drafter(settings: ClusterSettings, kind: str, port: int) -> DrafterServer:
+    table = settings.cluster.drafters.get(kind)
+    if table is None:
+        raise ConfigError(f"[cluster.drafters] has no {kind!r}; name one of it with --kind")
+    return drafter_host(
+        settings.engine, kind, table.dtype, table.memory, access=settings.access(), port=port
+    )
+
+
+async def _part(role: str, server: DrafterServer | RouterServer) -> None:
+    stops = _stop_signals()
+    _say({"role": role, "address": await server.start()})
+    await stops.wait()
+    if isinstance(server, DrafterServer):
+        await server.drain()
+    await server.stop(1.0)
+
+
+def _run_verifier(settings: ClusterSettings, port: int, outside: RemoteParts | None) -> None:
     host = VerifierHost(
-        settings.engine, settings.server.served_name, "127.0.0.1", port, settings.access()
+        settings.engine, settings.server.served_name, "127.0.0.1", port, settings.access(), outside
     )
     try:
         asyncio.run(_verifier(host, settings.cluster.verifier.drain_s))
@@ -95,7 +148,8 @@ async def _gateway(settings: ClusterSettings, verifiers: Sequence[str]) -> None:
         max_verifiers=max(1, len(verifiers)), access=settings.access(),
     )  # fmt: skip
     await gateway.start(settings.cluster.gateway.start_s)
-    grpc = GrpcServer(gateway.service, server.host, server.grpc_port)
+    desk = gateway.store.desk
+    grpc = GrpcServer(gateway.service, server.host, server.grpc_port, desk=desk)
     await grpc.start()
     http = _HttpServer(_http_config(gateway))
     serving = asyncio.create_task(http.serve(sockets=[listener]))

@@ -16,12 +16,19 @@ NAME = "router"
 
 @serve.deployment(name=NAME)
 class RouterHost:
-    """`settings`: ClusterSettings.as_table()."""
+    """`settings`: ClusterSettings.fixed_table(). The policy is in the deployment's user_config:
+    {"policy": TEXT}."""
 
     async def __init__(self, settings: dict[str, Any]) -> None:
         read = ClusterSettings.of(settings)
         self._server = router_host(read.engine, listen_host(read.cluster.host), read.access())
         await self._server.start()
+
+    async def reconfigure(self, user_config: dict[str, str]) -> None:
+        """Called by Serve at the start, and whenever the user_config changes: the policy reaches
+        every verifier at once. Raises ConfigError, and the old one stays."""
+        if user_config["policy"] != self._server.policy:
+            self._server.change_policy(user_config["policy"])
 
     def record_replica_metadata(self) -> dict[str, str]:
         """As the drafter's."""

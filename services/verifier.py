@@ -24,7 +24,7 @@ LOOK_S = 0.25
 
 @serve.deployment(name=NAME)
 class Verifier:
-    """`settings`: ClusterSettings.as_table(). `drafters`: by kind; they and the router are only
+    """`settings`: ClusterSettings.fixed_table(). `drafters`: by kind; they and the router are only
     asked where they are, the rest goes over streams of their own."""
 
     async def __init__(
@@ -39,7 +39,10 @@ class Verifier:
         handles = [*drafters.values(), *([router] if router is not None else [])]
         outside: RemoteParts | None = None
         if handles:
-            outside = RemoteParts(frozenset(drafters), router is not None, read.access())
+            outside = RemoteParts(
+                frozenset(drafters), router is not None, read.access(), read.engine.device,
+                read.cluster.verifier.hold_ms,
+            )  # fmt: skip
         self._host = await asyncio.to_thread(
             VerifierHost, read.engine, read.server.served_name, listen_host(read.cluster.host), 0,
             read.access(), outside,

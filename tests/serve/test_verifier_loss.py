@@ -9,7 +9,8 @@ import httpx
 import pytest
 
 from whiflash.client import AsyncClient, Client, Ended, Piece, UnavailableError
-from whiflash.testing.plain_cluster import PlainCluster, wait_for
+from whiflash.testing.plain_cluster import PlainCluster
+from whiflash.testing.waiting import wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.serial]
 

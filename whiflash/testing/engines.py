@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from whiflash.core.params import GenerationRequest
@@ -61,3 +61,14 @@ def run(core: EngineCore, *requests: GenerationRequest, seed: int = 7) -> list[l
         core.submit(ticket)
     drain(core)
     return [list(ticket.result().choices) for ticket in tickets]
+
+
+def ids(core: EngineCore, requests: Sequence[GenerationRequest]) -> list[tuple[int, ...]]:
+    """Runs them; the tokens of every choice."""
+    return [choice.token_ids for choices in run(core, *requests) for choice in choices]
+
+
+def drafted(core: EngineCore, requests: Sequence[GenerationRequest], arm: str) -> int:
+    """Runs them; the tokens that `arm` drafted for all of them."""
+    done = run(core, *requests)
+    return sum(choice.usage.arm(arm).drafted for choices in done for choice in choices)

@@ -8,7 +8,7 @@ import selectors
 import signal
 import subprocess
 import sys
-import time
+import tomllib
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -16,6 +16,7 @@ from typing import Any, Self
 from whiflash.testing.http_server import write_chat_toy
 
 START_S, STOP_S = 120.0, 30.0
+ROUTER = "router"
 
 CONFIG = """
 model = "{model}"
@@ -61,16 +62,43 @@ def write_cluster_config(
     return path
 
 
-class Process:
-    """One role. `said` is the line that it prints once it serves."""
+HOSTED = """
+[cluster.drafters.{kind}]
+cpus = 0.1
+dtype = "float64"
+[cluster.router]
+cpus = 0.1
+"""
 
-    def __init__(self, arguments: list[str]) -> None:
+
+def host_drafter(config: Path, drafter: str, policy: str = "goodput") -> Path:
+    """`config` with one drafter and the router in processes of their own; a changed copy of it
+    beside it, so that both may be taken. Drafts are waited for: the toy is verified faster than
+    anything can be asked of another process. drafter: as in `drafters`."""
+    kind = drafter.partition(":")[0]
+    text = config.read_text(encoding="utf-8")
+    text = text.replace('["retrieval"]', f'["retrieval", "{drafter}"]\npolicy = "{policy}"')
+    text = text.replace("[cluster.gateway]", "hold_ms = 1000\n[cluster.gateway]")
+    number = len(list(config.parent.glob("*.toml")))
+    path = config.with_name(f"hosted{number}.toml")
+    path.write_text(text + HOSTED.format(kind=kind), encoding="utf-8")
+    return path
+
+
+class Process:
+    """One role. `said` is the line that it prints once it serves. more: of its environment."""
+
+    def __init__(self, arguments: list[str], more: dict[str, str] | None = None) -> None:
         self._process = subprocess.Popen(
             [sys.executable, "-m", "services.process", *arguments],
             stdout=subprocess.PIPE, cwd=Path(__file__).parents[2],
-            env={**os.environ, "OMP_NUM_THREADS": "1", "WHIFLASH_THREADS": "1"},
+            env={**os.environ, "OMP_NUM_THREADS": "1", "WHIFLASH_THREADS": "1", **(more or {})},
         )  # fmt: skip
         self.said: dict[str, Any] = {}
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
 
     def wait_ready(self) -> None:
         """Raises TimeoutError, or RuntimeError if it ends instead."""
@@ -102,10 +130,16 @@ class Process:
 
 
 class PlainCluster:
-    """`count` verifiers behind one gateway, from `config`; a context manager."""
+    """`count` verifiers behind one gateway, from `config`, and the drafters and router that it has
+    elsewhere; a context manager."""
 
     def __init__(self, config: Path, count: int) -> None:
         self._config = config
+        table = tomllib.loads(config.read_text(encoding="utf-8"))["cluster"]
+        names = [*table.get("drafters", ()), *([ROUTER] if ROUTER in table else [])]
+        self.parts = {name: self._part(name, config, 0) for name in names}
+        for part in self.parts.values():
+            part.wait_ready()
         self.verifiers = [self._verifier(0) for _ in range(count)]
         self.gateway: Process | None = None
         self._replaced: list[Process] = []
@@ -145,6 +179,20 @@ class PlainCluster:
         self.verifiers[number] = self._verifier(port)
         self.verifiers[number].wait_ready()
 
+    def replace(self, part: str, config: Path) -> None:
+        """Ends a drafter (by its kind) or the router; another one takes its address, as `config`
+        says."""
+        old = self.parts[part]
+        self._replaced.append(old)
+        assert old.stop() == 0, f"{part} did not end well"
+        port = int(old.said["address"].rpartition(":")[2])
+        self.parts[part] = self._part(part, config, port)
+        self.parts[part].wait_ready()
+
+    def _part(self, part: str, config: Path, port: int) -> Process:
+        role = [ROUTER] if part == ROUTER else ["drafter", "--kind", part]
+        return Process([*role, "--config", str(config), "--port", str(port)])
+
     @property
     def grpc_target(self) -> str:
         assert self.gateway is not None
@@ -156,17 +204,13 @@ class PlainCluster:
         return f"http://127.0.0.1:{self.gateway.said['http_port']}"
 
     def _verifier(self, port: int) -> Process:
-        return Process(["verifier", "--config", str(self._config), "--port", str(port)])
+        arguments = ["verifier", "--config", str(self._config), "--port", str(port)]
+        places = {part: process.said["address"] for part, process in self.parts.items()}
+        router = places.pop(ROUTER, "")
+        drafters = ",".join(f"{kind}={address}" for kind, address in places.items())
+        return Process([*arguments, "--drafters", drafters, "--router", router])
 
     def _close(self) -> None:
         gateways = [self.gateway] if self.gateway is not None else []
-        for process in (*gateways, *self.verifiers, *self._replaced):
+        for process in (*gateways, *self.verifiers, *self.parts.values(), *self._replaced):
             process.close()
-
-
-def wait_for(condition: Any, limit_s: float, what: str) -> None:
-    """Polls until `condition()` holds. Raises AssertionError."""
-    end_s = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < end_s, what
-        time.sleep(0.05)

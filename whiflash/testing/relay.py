@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -11,6 +12,7 @@ from typing import Self
 
 CHUNK_BYTES = 4096
 WAIT_S = 30.0
+POLL_S = 0.01
 
 
 class CuttingRelay:
@@ -103,15 +105,31 @@ class CuttingRelay:
                 await writer.drain()
 
 
-class FaultyRelay(CuttingRelay):
-    """A relay whose connections all fail alike. delay_s: before each chunk, both ways;
-    is_black_hole: everything is swallowed, and nothing said; `cut` resets what is open."""
+DAMAGES = ("flip", "repeat", "swap", "lose")
+"""What bytes may suffer that TCP's own sum would not show: a bit, or a whole chunk of them."""
+FAULTS = ("slow", "held", "black hole", "cut", *DAMAGES)
+"""All that `FaultyRelay.spoil` can do."""
 
-    def __init__(self, port: int) -> None:
+
+class FaultyRelay(CuttingRelay):
+    """A relay whose connections all fail alike, from the next chunk on, both ways.
+
+    delay_s: before each chunk. is_holding: chunks wait, and come when it heals, as after a route
+    was lost. is_black_hole: everything is swallowed, and nothing said. damage: one of DAMAGES, or
+    "" for none, on every `damage_every`th chunk. `cut` resets what is open.
+    """
+
+    def __init__(self, port: int, seed: int = 0) -> None:
         super().__init__(port, lambda: None)
         self.delay_s = 0.0
+        self.is_holding = False
         self.is_black_hole = False
+        self.damage = ""
+        self.damage_every = 5
         self.num_dropped_chunks = 0
+        self.num_damaged_chunks = 0
+        self._num_chunks = 0
+        self._random = random.Random(seed)
 
     def cut(self) -> None:
         """All connections that are open now."""
@@ -123,9 +141,21 @@ class FaultyRelay(CuttingRelay):
         for task in tasks:
             task.cancel()
 
+    def spoil(self, fault: str, delay_s: float = 0.01) -> None:
+        """One of FAULTS, until it heals; `delay_s` is that of "slow"."""
+        if fault == "slow":
+            self.delay_s = delay_s
+        elif fault == "cut":
+            self.cut()
+        elif fault in DAMAGES:
+            self.damage = fault
+        else:
+            self.is_holding, self.is_black_hole = fault == "held", fault == "black hole"
+
     def heal(self) -> None:
         """New connections work. A TCP stream that lost bytes cannot go on, so old ones are cut."""
-        had_lost, self.is_black_hole, self.delay_s = self.is_black_hole, False, 0.0
+        had_lost = self.is_black_hole or bool(self.damage)
+        self.is_black_hole, self.is_holding, self.delay_s, self.damage = False, False, 0.0, ""
         if had_lost:
             self.cut()
 
@@ -133,12 +163,32 @@ class FaultyRelay(CuttingRelay):
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, left: int | None
     ) -> None:
         del left
+        kept = b""
         with suppress(OSError):
             while data := await reader.read(CHUNK_BYTES):
                 if self.delay_s:
                     await asyncio.sleep(self.delay_s)
+                while self.is_holding:
+                    await asyncio.sleep(POLL_S)
                 if self.is_black_hole:
                     self.num_dropped_chunks += 1
-                else:
-                    writer.write(data)
-                    await writer.drain()
+                    continue
+                data, kept = self._damaged(data, kept)
+                writer.write(data)
+                await writer.drain()
+
+    def _damaged(self, data: bytes, kept: bytes) -> tuple[bytes, bytes]:
+        """What is written now, and what behind the next chunk."""
+        self._num_chunks += 1
+        if kept:
+            return data + kept, b""
+        if not self.damage or self._num_chunks % self.damage_every:
+            return data, b""
+        self.num_damaged_chunks += 1
+        if self.damage == "flip":
+            place = self._random.randrange(len(data))
+            bit = 1 << self._random.randrange(8)
+            return data[:place] + bytes([data[place] ^ bit]) + data[place + 1 :], b""
+        if self.damage == "repeat":
+            return data + data, b""
+        return b"", data if self.damage == "swap" else b""

@@ -11,17 +11,10 @@ from ray import serve
 
 from services import app
 from services.config import ClusterSettings
-from whiflash.testing.plain_cluster import write_cluster_config
+from whiflash.testing.plain_cluster import host_drafter, write_cluster_config
 from whiflash.testing.toy_drafters import write_toy_eagle3
 
 HTTP_PORT, GRPC_PORT = 8000, 9000
-HOSTED = """
-[cluster.drafters.eagle3]
-cpus = 0.1
-dtype = "float64"
-[cluster.router]
-cpus = 0.1
-"""
 
 
 @pytest.fixture(scope="session")
@@ -32,13 +25,25 @@ def ray_cluster() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = write_cluster_config(tmp_path_factory.mktemp("ray"), verifiers=2, max_verifiers=3)
-    text = path.read_text(encoding="utf-8")
-    eagle3 = write_toy_eagle3(path.parent / "eagle3")
-    text = text.replace('["retrieval"]', f'["retrieval", "eagle3:{eagle3},boundaries=1+2"]')
-    text += HOSTED
-    text = text.replace("http_port = 0", f"http_port = {HTTP_PORT}")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_cluster_config(tmp_path_factory.mktemp("ray"), verifiers=2, max_verifiers=3)
+
+
+@pytest.fixture(scope="session")
+def config(base: Path) -> Path:
+    return with_drafter(base, 0, "goodput")
+
+
+@pytest.fixture(scope="session")
+def changed(base: Path) -> Path:
+    """Other weights of the hosted drafter, and another policy."""
+    return with_drafter(base, 1, "static:arm=eagle3")
+
+
+def with_drafter(base: Path, seed: int, policy: str) -> Path:
+    eagle3 = write_toy_eagle3(base.parent / f"eagle3{seed}", seed=seed)
+    path = host_drafter(base, f"eagle3:{eagle3},boundaries=1+2,tree=chain", policy)
+    text = path.read_text(encoding="utf-8").replace("http_port = 0", f"http_port = {HTTP_PORT}")
     path.write_text(text.replace("grpc_port = 0", f"grpc_port = {GRPC_PORT}"), encoding="utf-8")
     return path
 

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +31,7 @@ from whiflash.client import (
 )
 from whiflash.core.params import SamplingParams
 from whiflash.engine.engine import Engine
+from whiflash.testing.waiting import wait_for
 
 OPTIONS: dict[str, Any] = {"max_tokens": 150, "ignore_eos": True, "temperature": 1.0}
 NUM_TURNS = 24
@@ -45,21 +45,6 @@ def plan(target: str) -> dict[str, Any]:
 
 def live(target: str) -> int:
     return sum(verifier["is_live"] for verifier in plan(target)["verifiers"])
-
-
-def wait_for(condition: Callable[[], bool], limit_s: float, what: str) -> None:
-    end_s = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < end_s, what
-        time.sleep(0.2)
-
-
-def verifier_processes() -> list[psutil.Process]:
-    return [
-        process
-        for process in psutil.process_iter()
-        if "ServeReplica:whiflash:verifier" in " ".join(process.cmdline())
-    ]
 
 
 async def turns(target: str, disturb: Any = None) -> list[tuple[int, ...]]:
@@ -102,35 +87,80 @@ def outside(target: str) -> dict[str, Any]:
         return found
 
 
-@pytest.mark.soak  # minutes on two busy cores: killed actors come back when Serve gets to it
+def text(target: str, arm: str | None) -> tuple[str, int]:
+    """And how many tokens the hosted drafter drafted for it."""
+    options = {**OPTIONS, "max_tokens": 60, "seed": 3}
+    with Client(target) as client:
+        [choice] = client.generate("tell tell", drafter=arm, **options).choices
+    usage = choice.ended.usage.arms.get("eagle3")
+    return choice.text, 0 if usage is None else usage.drafted
+
+
+def replicas(name: str) -> list[psutil.Process]:
+    return [
+        process
+        for process in psutil.process_iter()
+        if f"ServeReplica:whiflash:{name}" in " ".join(process.cmdline())
+    ]
+
+
+def ask_all(target: str) -> None:
+    """Requests that no placement sends to one verifier alone: the plan is one verifier's."""
+    with Client(target) as client:
+        for number in range(6):
+            client.generate(f"tell {number} tell", max_tokens=40)
+
+
+def await_drafts_and_decisions(target: str) -> None:
+    wait_for(lambda: text(target, "eagle3")[1] > 0, 60, "the hosted drafter drafts nothing")
+
+    def decides() -> bool:
+        before = outside(target)["router"]["decisions"].get("remote", 0)
+        ask_all(target)
+        return outside(target)["router"]["decisions"].get("remote", 0) > before
+
+    wait_for(decides, 60, "the hosted router decides nothing")
+
+
 def test_drafter_and_router_run_in_their_own_actors(target: str) -> None:
     """Their drafts are verified, their decisions taken; killed, they change no text, and Serve
     brings them back at other addresses."""
-    options = {**OPTIONS, "max_tokens": 60, "seed": 3}
-
-    def text(arm: str | None) -> tuple[str, int]:
-        with Client(target) as client:
-            response = client.generate("tell tell", drafter=arm, **options)
-        usage = response.choices[0].ended.usage
-        return response.choices[0].text, sum(u.drafted for n, u in usage.arms.items() if n == arm)
-
-    plain, _ = text("none")
-    wait_for(lambda: outside(target)["drafters"]["eagle3"]["is_up"], 60, "no drafter")
-    wait_for(lambda: outside(target)["router"]["is_up"], 60, "no router")
-    wait_for(lambda: text("eagle3")[1] > 0, 30, "the hosted drafter drafts nothing")
-    text(None)
-    assert outside(target)["router"]["decisions"].get("remote", 0) > 0
+    plain, _ = text(target, "none")
+    await_drafts_and_decisions(target)
     before = outside(target)["drafters"]["eagle3"]["address"]
-    for process in psutil.process_iter():
-        name = " ".join(process.cmdline())
-        if "ServeReplica:whiflash:drafter_eagle3" in name or "ServeReplica:whiflash:router" in name:
-            process.kill()
+    for process in (*replicas("drafter_eagle3"), *replicas("router")):
+        process.kill()
     for arm in ("eagle3", None):
-        assert text(arm)[0] == plain
+        assert text(target, arm)[0] == plain
     wait_for(lambda: outside(target)["drafters"]["eagle3"]["address"] != before, 60, "not moved")
-    wait_for(lambda: text("eagle3")[1] > 0, 60, "the drafter that came back drafts nothing")
-    wait_for(lambda: outside(target)["router"]["is_up"], 60, "the router did not come back")
-    assert text("eagle3")[0] == plain
+    await_drafts_and_decisions(target)
+    assert text(target, "eagle3")[0] == plain
+
+
+def test_other_weights_and_another_policy_reach_verifiers_that_run(
+    target: str, config: Path, changed: Path
+) -> None:
+    """The changed configuration is deployed: Serve updates drafter and router in place, and no
+    replica of anything is replaced."""
+    plain, _ = text(target, "none")
+    before = {process.pid for process in replicas("")}
+    hash_ = outside(target)["drafters"]["eagle3"]["weight_hash"]
+    serve.run(app.build({"config": str(changed)}), name=app.APP, route_prefix="/")
+    try:
+        wait_for(lambda: text(target, None)[1] > 0, 60, "the new policy decides nothing")
+        await_drafts_and_decisions(target)
+
+        def follows() -> bool:
+            ask_all(target)
+            found = outside(target)
+            is_other = found["drafters"]["eagle3"]["weight_hash"] not in ("", hash_)
+            return is_other and found["router"]["policy"] == "static:arm=eagle3"
+
+        wait_for(follows, 60, "the verifier whose plan is shown does not follow")
+        assert {text(target, arm)[0] for arm in ("eagle3", None, "none")} == {plain}
+        assert {process.pid for process in replicas("")} == before, "a replica was replaced"
+    finally:
+        serve.run(app.build({"config": str(config)}), name=app.APP, route_prefix="/")
 
 
 def test_errors_keep_their_status(target: str, url: str) -> None:
@@ -171,7 +201,7 @@ def test_a_killed_replica_changes_no_text_and_is_replaced(target: str) -> None:
 
     async def kill() -> None:
         await asyncio.sleep(0.3)
-        verifier_processes()[0].send_signal(signal.SIGKILL)
+        replicas("verifier")[0].send_signal(signal.SIGKILL)
 
     assert asyncio.run(turns(target, kill)) == expected
     assert plan(target)["moves"] > before

@@ -17,6 +17,7 @@ from whiflash.serving.remote.backend import MoveLimits, RemoteBackend, served_mo
 from whiflash.serving.remote.directory import Directory
 from whiflash.serving.remote.metrics import ClusterCollector
 from whiflash.serving.remote.pool import VerifierPool
+from whiflash.serving.remote.store import SharedStore
 from whiflash.serving.telemetry import Telemetry
 
 
@@ -47,6 +48,7 @@ class Gateway:
         self._refresh: asyncio.Task[None] | None = None
         self._backend: RemoteBackend | None = None
         self._service: GenerationService | None = None
+        self._store: SharedStore | None = None
 
     @property
     def backend(self) -> RemoteBackend:
@@ -57,6 +59,11 @@ class Gateway:
     def service(self) -> GenerationService:
         assert self._service is not None, "start it first"
         return self._service
+
+    @property
+    def store(self) -> SharedStore:
+        assert self._store is not None, "start it first"
+        return self._store
 
     async def start(self, timeout_s: float) -> None:
         """Waits for the first verifier. Raises NoVerifierError, or ConfigError where it serves
@@ -72,6 +79,10 @@ class Gateway:
             )
         model = served_model(description.model, self._server.served_name, self._max_verifiers)
         self._backend = RemoteBackend(self.pool, model, tokenizer, chat, no_chat, self._limits)
+        backend = self._backend
+        self._store = await asyncio.to_thread(
+            SharedStore, self._engine, tokenizer, lambda: backend.chat, model.eos_ids
+        )
         await self._backend.refresh()
         self._refresh = asyncio.create_task(self._backend.keep_fresh())
         config = self._server
@@ -87,6 +98,8 @@ class Gateway:
             await asyncio.wait([self._refresh])
             self._refresh = None
         await self.pool.close()
+        if self._store is not None:
+            await asyncio.to_thread(self._store.close)
 
     def check_integrity(self) -> None:
         self.service.check_integrity()

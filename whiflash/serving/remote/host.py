@@ -24,7 +24,10 @@ class _Described(EmbeddedBackend):
 
     def plan(self) -> dict[str, Any]:
         plan = super().plan()
-        return plan if self._outside is None else {**plan, "outside": self._outside.describe()}
+        if self._outside is None:
+            return plan
+        outside = self._outside.describe()
+        return {**plan, "policy": self._outside.policy_text or plan["policy"], "outside": outside}
 
 
 class VerifierHost:

@@ -13,6 +13,7 @@ from whiflash.core.protocols import Drafter
 from whiflash.drafters.registry import DRAFTERS, DrafterParts, parse_specs
 from whiflash.models.draft.target_parts import TargetParts
 from whiflash.models.files import ModelFiles
+from whiflash.models.shipped import shipped_folders
 from whiflash.models.sources import resolve, resolve_drafter
 from whiflash.models.tokenizer import HFTokenizer
 from whiflash.rpc.access import Access
@@ -32,6 +33,7 @@ def drafter_host(
     max_bytes: int,
     host: str = "127.0.0.1",
     access: Access | None = None,
+    port: int = 0,
 ) -> DrafterServer:
     """The drafter that `config` names under `kind`, not started. Loads it, and blocks. Raises
     ConfigError or ModelError."""
@@ -44,15 +46,18 @@ def drafter_host(
     tokenizer = HFTokenizer.load(files.folder).fingerprint
     target = HostedTarget(files.fingerprint(), tokenizer)
     make = _maker(config, kind, _DTYPES[dtype], files, tokenizer)
-    return DrafterServer(make, target, host, 0, max_bytes, access)
+    return DrafterServer(make, target, host, port, max_bytes, access)
 
 
 def router_host(
-    config: EngineConfig, host: str = "127.0.0.1", access: Access | None = None
+    config: EngineConfig,
+    host: str = "127.0.0.1",
+    access: Access | None = None,
+    port: int = 0,
 ) -> RouterServer:
     """The policy of `config`, for the event loop that starts it. Raises ConfigError."""
     fingerprint = ModelFiles.at(resolve(config.model)).fingerprint()
-    return RouterServer(config.policy, fingerprint, host, 0, access=access)
+    return RouterServer(config.policy, fingerprint, host, port, access=access)
 
 
 def _maker(
@@ -64,6 +69,7 @@ def _maker(
         device = torch.device(config.device)
         parts = TargetParts.of_folder(files.folder, dtype, device, config.context_limit, tokenizer)
         with closing(TrajectoryIndexes(MemoryLog(), _NO_INDEX_BYTES)) as nothing:
-            return DRAFTERS.build(spec, DrafterParts(nothing, parts, resolve_drafter))
+            shipped = shipped_folders(files.fingerprint())
+            return DRAFTERS.build(spec, DrafterParts(nothing, parts, resolve_drafter, shipped))
 
     return make

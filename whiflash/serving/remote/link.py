@@ -7,7 +7,7 @@ import json
 import logging
 import time
 from collections.abc import AsyncGenerator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import grpc
 
@@ -18,6 +18,7 @@ from whiflash.core.results import Delta
 from whiflash.rpc.access import Access
 from whiflash.rpc.channels import open_channel
 from whiflash.rpc.faults import MismatchError
+from whiflash.rpc.sealed_channel import SealedChannel
 from whiflash.rpc.v1 import verifier_service_pb2 as pb
 from whiflash.rpc.v1.verifier_service_pb2_grpc import VerifierServiceStub
 from whiflash.rpc.verifier_events import ChoiceEnd, read_event
@@ -25,9 +26,6 @@ from whiflash.rpc.verifier_requests import request_message, seed_bytes
 from whiflash.serving.remote.description import Description, VerifierState
 from whiflash.serving.remote.faults import VerifierLostError, error_of
 from whiflash.serving.remote.server import MAX_MESSAGE_BYTES
-
-if TYPE_CHECKING:
-    from whiflash.rpc.v1.verifier_service_pb2_grpc import VerifierServiceAsyncStub
 
 logger = logging.getLogger("whiflash.gateway")
 
@@ -53,7 +51,7 @@ class VerifierLink:
         self.problem = "not reached yet"
         self.changed = asyncio.Event()
         self._inboxes: set[Inbox] = set()
-        self._channel: grpc.aio.Channel | None = None
+        self._channel: SealedChannel | None = None
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -95,9 +93,9 @@ class VerifierLink:
             request=request_message(request),
             seed=seed_bytes(seed),
         )
-        inbox: Inbox = asyncio.Queue()
+        stub, inbox = self._stub(), Inbox()
         self._inboxes.add(inbox)
-        pump = asyncio.create_task(self._pump(message, inbox))
+        pump = asyncio.create_task(self._pump(stub, message, inbox))
         try:
             while (event := await inbox.get()) is not None:
                 if isinstance(event, WhiFlashError):
@@ -108,10 +106,10 @@ class VerifierLink:
             pump.cancel()
             await asyncio.wait([pump])
 
-    async def _pump(self, message: pb.GenerateRequest, inbox: Inbox) -> None:
+    async def _pump(self, stub: Any, message: pb.GenerateRequest, inbox: Inbox) -> None:
         """Reads one call in a task of its own: cancelling a pending read would cancel the call,
         and a call that was cancelled looks like a task that was."""
-        call = self._stub().Generate(message, metadata=self._metadata)
+        call = stub.Generate(message, metadata=self._metadata)
         try:
             async for response in call:
                 for event in response.events:
@@ -119,11 +117,14 @@ class VerifierLink:
             inbox.put_nowait(None)
         except grpc.aio.AioRpcError as failure:
             inbox.put_nowait(error_of(failure))
-        except ValueError as error:
+        except (ValueError, WhiFlashError) as error:
             inbox.put_nowait(VerifierLostError(str(error)))
         except asyncio.CancelledError:
             inbox.put_nowait(VerifierLostError("the call was cancelled"))
             raise
+        except Exception as error:  # whoever waits at the inbox must hear of it
+            logger.exception("reading from verifier %s failed", self.address)
+            inbox.put_nowait(VerifierLostError(f"internal error: {error}"))
         finally:
             call.cancel()
 
@@ -138,12 +139,12 @@ class VerifierLink:
         plan: dict[str, Any] = json.loads(answer.json)
         return plan
 
-    def _stub(self) -> VerifierServiceAsyncStub:
+    def _stub(self) -> Any:
         if self._channel is None:
             raise VerifierLostError(f"the link to {self.address} is closed")
-        return VerifierServiceStub(self._channel)
+        return VerifierServiceStub(self._channel.for_stubs)
 
-    async def _keep_in_touch(self, stub: VerifierServiceAsyncStub) -> None:
+    async def _keep_in_touch(self, stub: Any) -> None:
         wait_s = RETRY_S
         while True:
             began_s = time.monotonic()
@@ -153,14 +154,17 @@ class VerifierLink:
                 self._lose(str(error_of(failure)))
             except TimeoutError:
                 self._lose(f"no sign of life for {SILENCE_S:g} s")
-            except MismatchError as error:
+            except WhiFlashError as error:
                 self._lose(str(error))
+            except Exception as error:  # the next meeting may go better
+                logger.exception("keeping in touch with verifier %s failed", self.address)
+                self._lose(f"internal error: {error}")
             if time.monotonic() - began_s > MAX_RETRY_S:
                 wait_s = RETRY_S
             await asyncio.sleep(wait_s)
             wait_s = min(2 * wait_s, MAX_RETRY_S)
 
-    async def _meet(self, stub: VerifierServiceAsyncStub) -> None:
+    async def _meet(self, stub: Any) -> None:
         """Gets to know it and listens to its signs of life until they stop."""
         asked = pb.DescribeRequest(version=__version__)
         description = Description.read(

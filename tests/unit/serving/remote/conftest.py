@@ -56,11 +56,20 @@ class Cluster:
         for server in self.servers.values():
             await server.drain(0.0)
             await server.stop()
+            await _calls_ended(server)
             server.servicer.check_integrity()
             assert server.servicer.num_running == 0
 
     def _publish(self) -> None:
         self.directory.set(server.address for server in self.servers.values())
+
+
+async def _calls_ended(server: VerifierServer) -> None:
+    """A cancelled call still has its end to run when its server has stopped."""
+    for _ in range(200):
+        if server.servicer.num_running == 0:
+            return
+        await asyncio.sleep(0.01)
 
 
 Scenario = Callable[[RemoteBackend, Cluster], Awaitable[T]]
