@@ -8,7 +8,7 @@ BIN := .venv/bin
 STAMP := .venv/.made-by-make
 LINTED := whiflash services tests protos deploy
 
-.PHONY: help venv demo test test-gpu check fix bench soak
+.PHONY: help venv demo test test-gpu check fix bench bench-full soak
 
 help:  ## show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -54,5 +54,10 @@ bench: $(STAMP)  ## run SUITE=core and render its results
 	$(BIN)/whiflash bench $(SUITE) $(ARGS)
 	$(BIN)/python -m whiflash.bench.render
 
-soak: $(STAMP)  ## random exactness runs for MINUTES=60, resumable
+bench-full: $(STAMP)  ## the suite routing for hours, resumable per cell
+	$(BIN)/whiflash bench routing --full $(ARGS)
+	$(BIN)/python -m whiflash.bench.render
+
+soak: $(STAMP)  ## random exactness runs and faults, MINUTES=60 each, resumable
 	$(BIN)/python -m pytest -m soak --timeout=0 -s --soak-minutes=$(MINUTES) $(ARGS)
+	$(BIN)/python -m whiflash.bench.render

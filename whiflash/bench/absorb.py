@@ -7,8 +7,9 @@ row of what is new; without the tap plane the target runs over the backlog once 
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from statistics import median
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 import torch
@@ -25,6 +26,7 @@ from whiflash.models.draft.rope import Turns
 LENGTHS: Final = (4, 16, 64, 256, 1024)
 _KEPT: Final = 256  # positions absorbed before
 _NO_IDS: Final = np.zeros(0, np.int32)
+Taps = TypeVar("Taps", bound=NeuralDrafter[Any])
 
 COLUMNS: Final = (
     Column("positions", "positions"),
@@ -48,10 +50,16 @@ class WholeLayers(Eagle3Drafter):
     """A drafter without KV-only prefill, on the weights of another one."""
 
     def __init__(self, drafter: Eagle3Drafter) -> None:
-        vars(self).update(vars(drafter))
-        self._open = {}
+        vars(self).update(vars(twin_of(drafter)))
         self._body = WholeBody.__new__(WholeBody)
         vars(self._body).update(vars(drafter._body))
+
+
+def twin_of(drafter: Taps) -> Taps:
+    """The same weights, with sequences of its own."""
+    twin = copy(drafter)
+    twin._open = {}
+    return twin
 
 
 def absorb_table(parts: EngineParts, num_repeats: int) -> Table:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -11,6 +9,7 @@ from typing import Any, Final
 from whiflash.bench.drafting import measure_drafting
 from whiflash.bench.load import CONCURRENCY, measure_load
 from whiflash.bench.plain import BATCH, PlainEffort, PlainResult, measure_plain
+from whiflash.bench.progress import say
 from whiflash.bench.prompts import KINDS, BenchPrompt, all_prompts
 from whiflash.bench.runs import CACHE_STATE, cold_request, encode, run_once
 from whiflash.bench.suite import Highlight, SuiteOptions, SuiteResult, Table
@@ -52,17 +51,17 @@ def run(options: SuiteOptions) -> SuiteResult:
         run_once(engine, cold_request(encoded[0], 8, None))  # what is compiled on first use
         twins, dtypes = _twins(engine, encoded, effort)
         note = _arrival_note()
-        _say("no drafting, against transformers")
+        say("no drafting, against transformers")
         plain = measure_plain(engine, *twins, encoded, effort.plain, note)
-        _say("routed drafting by kind of text")
+        say("routed drafting by kind of text")
         drafting, ratios = measure_drafting(
             engine, twins[0], prompts, encoded, effort.num_repeats, _drafting_note(twins[0])
         )
-        _say("drafting under load")
+        say("drafting under load")
         for twin in set(twins):
             twin.close()
         load, loaded = _load(engine, prompts, encoded, effort)
-    _say("the verify curve")
+    say("the verify curve")
     target = load_target(options.model).target
     curve = measure_curve(target, _long_text(encoded), effort.curve_repeats)
     return SuiteResult(
@@ -90,7 +89,7 @@ def _twins(
     engine: Engine, encoded: Sequence[tuple[int, ...]], effort: Effort
 ) -> tuple[tuple[TransformersTwin, TransformersTwin], dict[str, Any]]:
     """transformers in its faster dtype, for one row and for a batch."""
-    _say("the faster dtype of transformers")
+    say("the faster dtype of transformers")
     sizes = (effort.dtype_tokens, effort.dtype_repeats)
     single, single_s = faster_dtype(engine.model_folder, encoded[:1], *sizes)
     batch, batch_s = faster_dtype(engine.model_folder, encoded[:BATCH], *sizes)
@@ -178,10 +177,3 @@ def _of_kind(row: dict[str, Any], ratio: Ratio) -> Highlight:
         twin=f"no drafting, {same}; {row['against_lookup']:.2f}x of transformers' prompt lookup",
         setting=f"greedy, cold, {row['repetition']:.0%} repeated",
     )
-
-
-_STARTED: Final = time.perf_counter()
-
-
-def _say(what: str) -> None:
-    print(f"[{time.perf_counter() - _STARTED:5.0f} s] {what}", file=sys.stderr, flush=True)

@@ -1,6 +1,6 @@
-"""Renders docs/benchmarks.md and README's results table from docs/benchmarks/*.json.
+"""Renders docs/benchmarks.md, docs/reliability.md and README's results table from their JSON.
 
-`python -m whiflash.bench.render` writes both, with `--check` it only compares (exit 1 on a
+`python -m whiflash.bench.render` writes them, with `--check` it only compares (exit 1 on a
 difference). Nothing in them is typed by hand.
 """
 
@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from whiflash.bench.reliability import read_reliability, render_reliability
 from whiflash.bench.suite import read_results
 
 ROOT = Path(__file__).parents[2]
@@ -110,6 +111,9 @@ def main(arguments: Sequence[str]) -> int:
         page: render_page(results),
         readme: render_readme(readme.read_text(encoding="utf-8"), results),
     }
+    faults = ROOT / "docs" / "reliability" / "faults.json"
+    if faults.is_file():
+        wanted[ROOT / "docs" / "reliability.md"] = render_reliability(read_reliability(faults))
     stale = [
         file for file, text in wanted.items()
         if not file.is_file() or file.read_text(encoding="utf-8") != text

@@ -6,13 +6,16 @@ import itertools
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Final
 
 from whiflash.bench.prompts import BenchPrompt
 from whiflash.chat.format import ChatFormat
 from whiflash.core.params import GenerationRequest, SamplingParams
 from whiflash.core.results import Completion
+from whiflash.engine.build import EngineParts
 from whiflash.engine.engine import Engine
+from whiflash.models.tokenizer import HFTokenizer
 
 CACHE_STATE: Final = (
     "cold: every run has its own namespace and stores nothing, so there is no prefix reuse, no "
@@ -23,9 +26,20 @@ _numbers = itertools.count()
 
 def encode(engine: Engine, prompts: Sequence[BenchPrompt]) -> list[tuple[int, ...]]:
     """Prompt ids as the engine's chat template writes them."""
-    chat = ChatFormat.for_model(engine.model_folder, engine.model_name)
+    return _encoded(engine.model_folder, engine.model_name, engine.tokenizer, prompts)
+
+
+def encode_parts(parts: EngineParts, prompts: Sequence[BenchPrompt]) -> list[tuple[int, ...]]:
+    """As `encode`, for an engine that is stepped by hand."""
+    return _encoded(parts.folder, parts.config.model, parts.tokenizer, prompts)
+
+
+def _encoded(
+    folder: Path, model: str, tokenizer: HFTokenizer, prompts: Sequence[BenchPrompt]
+) -> list[tuple[int, ...]]:
+    chat = ChatFormat.for_model(folder, model)
     texts = (chat.render(p.messages, p.tools or None) + p.start for p in prompts)
-    return [tuple(engine.tokenizer.encode(text)) for text in texts]
+    return [tuple(tokenizer.encode(text)) for text in texts]
 
 
 def cold_request(

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import statistics
-import sys
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
 from whiflash.bench.drafting import rounds_and_emitted
+from whiflash.bench.progress import say
 from whiflash.bench.server_load import Answer, LoadRun, Request, run_load
 from whiflash.bench.server_process import served
 from whiflash.bench.server_prompts import ServedKind, served_kinds
@@ -28,6 +27,7 @@ COLUMNS: Final = (
     Column("none", "none, tokens/s", ".1f"),
     Column("ratio", "routed : none", ".2f"),
     Column("lower", "lower bound", ".2f"),
+    Column("pairs", "pairs"),
     Column("same", "same text"),
     Column("first_ms", "first token, ms", ".0f"),
     Column("first_none_ms", "none", ".0f"),
@@ -39,16 +39,17 @@ COLUMNS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """(concurrency, requests) of each load, tokens of an answer, pairs of runs."""
+    """(concurrency, requests, pairs of runs) of each load, tokens of an answer.
 
-    loads: tuple[tuple[int, int], ...]
+    Small loads are short and noisy, so they get more pairs.
+    """
+
+    loads: tuple[tuple[int, int, int], ...]
     max_tokens: int
-    num_pairs: int
 
 
-FULL: Final = Effort(((1, 4), (4, 8), (16, 16), (32, 32)), 32, 5)
-QUICK: Final = Effort(((1, 1), (4, 4)), 8, 1)
-_STARTED: Final = time.perf_counter()
+FULL: Final = Effort(((1, 2, 9), (4, 4, 12), (16, 16, 8), (32, 32, 5)), 64)
+QUICK: Final = Effort(((1, 1, 1), (4, 4, 1)), 8)
 
 
 def run(options: SuiteOptions) -> SuiteResult:
@@ -61,9 +62,9 @@ def run(options: SuiteOptions) -> SuiteResult:
         kinds = served_kinds()
         run_load(address.grpc, 1, _requests(kinds[0], 1, None, 8))  # compiled on first use
         for kind in kinds:
-            for concurrency, num_requests in effort.loads:
-                _say(f"{kind.name}, {concurrency} at once")
-                rows.append(_measure(address.grpc, kind, concurrency, num_requests, effort))
+            for load in effort.loads:
+                say(f"{kind.name}, {load[0]} at once")
+                rows.append(_measure(address.grpc, kind, load, effort.max_tokens))
     table = Table("load", "Routed drafting over gRPC, by load", _NOTE, COLUMNS, tuple(rows))
     return SuiteResult(
         title="the server under load",
@@ -84,13 +85,15 @@ def _requests(kind: ServedKind, count: int, drafter: str | None, max_tokens: int
 
 
 def _measure(
-    address: str, kind: ServedKind, concurrency: int, count: int, effort: Effort
+    address: str, kind: ServedKind, load: tuple[int, int, int], max_tokens: int
 ) -> dict[str, Any]:
-    def load(drafter: str | None) -> LoadRun:
-        return run_load(address, concurrency, _requests(kind, count, drafter, effort.max_tokens))
+    concurrency, count, num_pairs = load
 
-    runs = {"routed": partial(load, None), "none": partial(load, NONE)}
-    samples = alternate(runs, effort.num_pairs)
+    def answers(drafter: str | None) -> LoadRun:
+        return run_load(address, concurrency, _requests(kind, count, drafter, max_tokens))
+
+    runs = {"routed": partial(answers, None), "none": partial(answers, NONE)}
+    samples = alternate(runs, num_pairs)
     ratio = paired_ratio(*(_seconds_per_token(samples[name]) for name in ("none", "routed")))
     return _row(kind.name, concurrency, samples["routed"], samples["none"], ratio)
 
@@ -118,6 +121,7 @@ def _row(
         "none": 1 / statistics.median(_seconds_per_token(none)),
         "ratio": ratio.median,
         "lower": ratio.lower,
+        "pairs": len(routed),
         "same": all(text == texts[0] for text in texts),
         "first_ms": 1e3 * statistics.median(answer.first_s for answer in answers),
         "first_none_ms": 1e3 * statistics.median(answer.first_s for answer in plain),
@@ -158,7 +162,3 @@ def _highlights(rows: Sequence[dict[str, Any]]) -> tuple[Highlight, ...]:
         setting="cold, over gRPC",
     )
     return (*found, least)
-
-
-def _say(what: str) -> None:
-    print(f"[{time.perf_counter() - _STARTED:5.0f} s] {what}", file=sys.stderr, flush=True)

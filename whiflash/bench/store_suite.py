@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -13,6 +11,7 @@ from typing import Any, Final
 from whiflash.bench.demo_runs import demo_table, pass_of, run_demo
 from whiflash.bench.index_measure import IndexFigures, measure_index
 from whiflash.bench.isolation import isolation_table
+from whiflash.bench.progress import say
 from whiflash.bench.redis_process import RedisAddress, redis_server
 from whiflash.bench.replay_tables import replay_tables
 from whiflash.bench.store_paths import loading_rows, visible_rows
@@ -40,7 +39,8 @@ class Effort:
 
 
 FULL: Final = Effort(500, 10_000_000, (1_000_000, 10_000_000), 12, 32, FULL_REPLAY)
-QUICK: Final = Effort(20, 50_000, (20_480,), 2, 24, QUICK_REPLAY, ("--sessions", "1"), False)
+_SHORT_DEMO: Final = ("--kind", "tickets", "--turns", "1")
+QUICK: Final = Effort(20, 50_000, (20_480,), 1, 16, QUICK_REPLAY, _SHORT_DEMO, False)
 
 
 def run(options: SuiteOptions) -> SuiteResult:
@@ -52,18 +52,19 @@ def run(options: SuiteOptions) -> SuiteResult:
         with Engine(model=options.model) as engine:
             plan = engine.plan()
             tables += _engine_tables(engine, redis, effort)
-        _say("the index")
+        say("the index")
         tables.append(index_table([measure_index(count) for count in effort.index_tokens]))
-        _say("loading a store")
+        say("loading a store")
         tables.append(loading_table(loading_rows(redis, effort.loaded_tokens)))
         if options.data is not None:
             tables += _replayed(options.model, options.data, effort)
-        _say("the demo over a file store")
-        live = run_demo(options.model, *effort.demo)
+        say("the demo over a file store")
+        dtype = ("--dtype", plan["target"]["dtype"])
+        live = run_demo(options.model, *dtype, *effort.demo)
         tables.append(demo_table("over a file store", live))
         if redis is not None and effort.has_shared_demo:
-            _say("the demo over Redis")
-            shared = run_demo(options.model, "--redis", redis.url, *effort.demo)
+            say("the demo over Redis")
+            shared = run_demo(options.model, *dtype, "--redis", redis.url, *effort.demo)
             tables.append(demo_table("over Redis", shared))
     return SuiteResult(
         title="what one run teaches, others draft, also after a restart",
@@ -75,9 +76,9 @@ def run(options: SuiteOptions) -> SuiteResult:
 
 
 def _engine_tables(engine: Engine, redis: RedisAddress | None, effort: Effort) -> Iterator[Table]:
-    _say("append to visible")
+    say("append to visible")
     yield visible_table(visible_rows(engine.tokenizer, redis, effort.num_turns))
-    _say("isolation by the clock")
+    say("isolation by the clock")
     yield isolation_table(engine, _render(engine), effort.num_trials, effort.trial_tokens)
 
 
@@ -87,7 +88,7 @@ def _render(engine: Engine) -> Callable[[str], str]:
 
 
 def _replayed(model: str, data: Path, effort: Effort) -> tuple[Table, ...]:
-    return replay_tables(open_replay(model, data, effort.replay, _say))
+    return replay_tables(open_replay(model, data, effort.replay, say))
 
 
 def visible_table(rows: list[dict[str, Any]]) -> Table:
@@ -183,10 +184,3 @@ def _highlights(live: Mapping[str, Any], tables: list[Table]) -> Iterator[Highli
             f"{row['local_tokens_per_round']:.2f} without a store",
             "text forced, tokens of the model",
         )
-
-
-_STARTED: Final = time.perf_counter()
-
-
-def _say(what: str) -> None:
-    print(f"[{time.perf_counter() - _STARTED:5.0f} s] {what}", file=sys.stderr, flush=True)

@@ -13,7 +13,11 @@ from whiflash.bench.provenance import collect
 from whiflash.core.errors import ConfigError
 
 SUITES: Final[dict[str, str]] = {
+    "acceptance": "whiflash.bench.acceptance_suite",
+    "cluster": "whiflash.bench.cluster_suite",
     "core": "whiflash.bench.core_suite",
+    "forced": "whiflash.bench.forced_suite",
+    "routing": "whiflash.bench.routing_suite",
     "server": "whiflash.bench.server_suite",
     "store": "whiflash.bench.store_suite",
     "switching": "whiflash.bench.switching_suite",
@@ -24,11 +28,16 @@ SUITES: Final[dict[str, str]] = {
 @dataclass(frozen=True, slots=True)
 class SuiteOptions:
     """What a person may choose. `is_quick` runs few short measurements: it shows that the suite
-    works, its figures count for nothing and are marked so."""
+    works, its figures count for nothing and are marked so. drafters: checkpoints that stand in for
+    shipped ones, like eagle3:FOLDER. is_full: the longest form of a suite that has one; cells:
+    folder where such a run keeps what it has measured, to go on there."""
 
     model: str
     data: Path | None = None
     is_quick: bool = False
+    drafters: tuple[str, ...] = ()
+    is_full: bool = False
+    cells: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)

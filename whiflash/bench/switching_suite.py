@@ -1,95 +1,76 @@
-"""Suite `switching`: what it costs to change the drafting paradigm every 1, 4 or 16 rounds."""
+"""Suite `switching`: what it costs to change the drafting paradigm every 1, 4 or 16 rounds, with
+and without each of the things that make it cheap."""
 
 from __future__ import annotations
 
-import sys
 import tempfile
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
-from whiflash.bench.absorb import absorb_table
+from whiflash.bench.absorb import WholeLayers, absorb_table, twin_of
+from whiflash.bench.checkpoints import neural_folders
+from whiflash.bench.progress import say
 from whiflash.bench.prompts import all_prompts
 from whiflash.bench.random_drafters import TargetShape, write_dflash, write_eagle3
 from whiflash.bench.suite import Column, Highlight, SuiteOptions, SuiteResult, Table
+from whiflash.bench.switching_session import Script, Steps, SwitchingCore
 from whiflash.chat.format import ChatFormat
 from whiflash.config import EngineConfig
 from whiflash.core.errors import ConfigError
-from whiflash.core.params import GenerationRequest, SamplingParams
-from whiflash.core.rows import Outcome, Prediction, RouteRow
+from whiflash.drafters.eagle3.drafter import Eagle3Drafter
+from whiflash.drafters.neural import NeuralDrafter
 from whiflash.engine.build import EngineParts, build_parts
-from whiflash.engine.sequence import State
-from whiflash.engine.ticket import Ticket
 from whiflash.models.sources import resolve
 
-PERIODS: Final = (1, 4, 16)
 ARMS: Final = ("eagle3", "dflash")
-_STARTED: Final = time.perf_counter()
+WINDOW: Final = 512
+_PROMPT_TOKENS: Final = 1280
+_NO_WINDOW: Final = 1 << 20
 
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """arms: in turn, each for `period` rounds."""
+
+    name: str
+    arms: tuple[str, ...]
+    period: int
+
+
+RATES: Final = (
+    Rate("never, eagle3", ("eagle3",), 1),
+    Rate("never, dflash", ("dflash",), 1),
+    Rate("1/16", ARMS, 16),
+    Rate("1/4", ARMS, 4),
+    Rate("1", ARMS, 1),
+)
 COLUMNS: Final = (
     Column("rate", "switches per round"),
     Column("rounds", "rounds"),
     Column("round_ms", "round, ms", ".1f"),
-    Column("lazy", "lazy catch-up", ".1%"),
-    Column("eager", "always synchronised", ".1%"),
+    Column("lazy", "as it is", ".2%"),
+    Column("eager", "no lazy catch-up", ".2%"),
+    Column("whole", "no KV-only prefill", ".2%"),
+    Column("unbounded", "no window", ".2%"),
+    Column("forgetful", "drafter KV dropped between turns", ".2%"),
     Column("rerun", "no tap plane", ".1%"),
 )
 
 
-class AlternatingPolicy:
-    """The arms in turn, each for `period` rounds."""
-
-    name = "alternating"
-
-    def __init__(self, period: int) -> None:
-        self._period = period
-        self._round = 0
-
-    def predict(self, rows: Sequence[RouteRow]) -> list[Prediction]:
-        arm = ARMS[self._round // self._period % len(ARMS)]
-        self._round += 1
-        return [Prediction(fixed=(arm, row.max_nodes)) for row in rows]
-
-    def observe(self, outcomes: Sequence[Outcome]) -> None:
-        """Learns nothing."""
-
-
-@dataclass(slots=True)
-class Steps:
-    """Milliseconds of the decode steps of one run: whole, and spent on catching up; `backlogs`
-    are the positions absorbed at each switch."""
-
-    total_ms: list[float] = field(default_factory=list)
-    catch_up_ms: list[float] = field(default_factory=list)
-    backlogs: list[int] = field(default_factory=list)
-
-    @property
-    def share(self) -> float:
-        return sum(self.catch_up_ms) / sum(self.total_ms)
-
-
 def run(options: SuiteOptions) -> SuiteResult:
-    """About two minutes on two cores."""
+    """About ten minutes on two cores; `is_quick` about one."""
     if options.data is not None:
         raise ConfigError("the suite switching brings its own prompt; leave --data away")
-    num_tokens = 24 if options.is_quick else 128
-    repeats = 1 if options.is_quick else 3
-    with _engine(options.model) as parts:
-        prompt = _prompt(parts)
-        _run(parts, prompt, 16, 1, is_eager=False)  # what is compiled on first use
-        rows = [_row(parts, prompt, num_tokens, period, repeats) for period in PERIODS]
+    folders = neural_folders(options.model, options.drafters)
+    with _engine(options.model, folders) as parts:
+        script = _script(parts, 16 if options.is_quick else 40)
+        rows = _rows(parts, script, 1 if options.is_quick else 3)
         absorbing = absorb_table(parts, 1 if options.is_quick else 9)
-        target = parts.target.info
-        setting = {
-            "model": f"{options.model}, {target.dtype}, {target.linears} linears",
-            "drafters": "real shapes, random weights: eagle3 (one layer, three boundaries, chain "
-            "of 6), dflash (four layers, five boundaries, block 8)",
-            "text": f"chat, {len(prompt)} prompt tokens, {num_tokens} answered, greedy, one row",
-        }
+        setting = _setting(options.model, parts, folders, script)
     return SuiteResult(
         title="switching between paradigms",
         setting=setting,
@@ -99,85 +80,100 @@ def run(options: SuiteOptions) -> SuiteResult:
 
 
 @contextmanager
-def _engine(model: str) -> Iterator[EngineParts]:
-    """Built and stepped on this thread."""
-    with tempfile.TemporaryDirectory() as folder:
+def _engine(model: str, folders: Mapping[str, str]) -> Iterator[EngineParts]:
+    """Built and stepped on this thread. What `folders` lacks gets random weights."""
+    with tempfile.TemporaryDirectory() as made:
         shape = TargetShape.read(resolve(model))
-        eagle3 = write_eagle3(Path(folder) / "eagle3", shape)
-        dflash = write_dflash(Path(folder) / "dflash", shape)
+        eagle3 = folders.get("eagle3") or write_eagle3(Path(made) / "eagle3", shape)
+        dflash = folders.get("dflash") or write_dflash(Path(made) / "dflash", shape)
         drafters = (f"eagle3:{eagle3},tree=chain", f"dflash:{dflash}")
         config = EngineConfig.of(model=model, drafters=drafters, plain_share=0.0)
         with closing(build_parts(config)) as parts:
             yield parts
 
 
-def _prompt(parts: EngineParts) -> tuple[int, ...]:
+def _script(parts: EngineParts, answer_tokens: int) -> Script:
+    """Three turns behind a long prompt, a file's text between them."""
     chat = ChatFormat.for_model(parts.folder, parts.config.model)
-    texts = [p for p in all_prompts() if p.kind in ("chat", "edit")]
-    written = "\n".join(chat.render(prompt.messages) for prompt in texts)
-    return tuple(parts.tokenizer.encode(written))
+    prompts = list(all_prompts())
+    written = "\n".join(chat.render(p.messages, p.tools or None) for p in prompts)
+    result = "\n".join(p.start for p in prompts if p.start)
+    middle = tuple(parts.tokenizer.encode(result))[:96]
+    prompt = tuple(parts.tokenizer.encode(written))[:_PROMPT_TOKENS]
+    return Script(prompt, (middle, middle), answer_tokens)
 
 
-def _run(
-    parts: EngineParts, prompt: tuple[int, ...], num_tokens: int, period: int, *, is_eager: bool
-) -> Steps:
-    parts.router.policy = AlternatingPolicy(period)
-    params = SamplingParams(max_tokens=num_tokens, ignore_eos=True)
-    request = GenerationRequest(prompt, params, store=False)
-    core, steps = parts.core, Steps()
-    core.submit(Ticket(request, 0))
-    while core.has_work:
-        is_decoding = any(s.state is State.DECODE for s in core.running)
-        started = time.perf_counter()
-        core.step()
-        spent = dict(core.drafting.catch_ups.spent)
-        catch_up_ms = sum(ms for _, ms in spent.values())
-        if is_eager:
-            catch_up_ms += _synchronise(parts)
-        if is_decoding:
-            steps.total_ms.append(1e3 * (time.perf_counter() - started))
-            steps.catch_up_ms.append(catch_up_ms)
-            steps.backlogs += [tokens for tokens, _ in spent.values()]
-    core.admission.prefixes.clear()  # the next run shall not find this one's prompt
-    return steps
-
-
-def _synchronise(parts: EngineParts) -> float:
-    """Milliseconds to bring every drafter up to every root, asked for or not."""
-    core = parts.core
-    rows = [sequence for sequence in core.running if sequence.state is State.DECODE]
-    started = time.perf_counter()
-    for arm in ARMS:
-        core.drafting.catch_ups.run(arm, [row for row in rows if row.is_draft_open])
-    return 1e3 * (time.perf_counter() - started)
+def _rows(parts: EngineParts, script: Script, repeats: int) -> list[dict[str, Any]]:
+    drafters = {arm: parts.drafters[arm] for arm in ARMS}
+    eagle3, dflash = drafters["eagle3"], drafters["dflash"]
+    assert isinstance(eagle3, Eagle3Drafter)
+    assert isinstance(dflash, NeuralDrafter)
+    whole = {"eagle3": WholeLayers(eagle3), "dflash": twin_of(dflash)}
+    unbounded = {"eagle3": twin_of(eagle3), "dflash": twin_of(dflash)}
+    cores = {
+        "lazy": SwitchingCore(parts, drafters, WINDOW),
+        "whole": SwitchingCore(parts, whole, WINDOW),
+        "unbounded": SwitchingCore(parts, unbounded, _NO_WINDOW),
+    }
+    for name, core in cores.items():  # what is compiled on first use, and the prompt's KV
+        say(f"the prompt, {name}")
+        core.run(script, ARMS, 1)
+    rows = [_row(parts, cores, script, rate, repeats) for rate in RATES]
+    for core in cores.values():
+        core.close()
+    return rows
 
 
 def _row(
-    parts: EngineParts, prompt: tuple[int, ...], num_tokens: int, period: int, repeats: int
+    parts: EngineParts,
+    cores: Mapping[str, SwitchingCore],
+    script: Script,
+    rate: Rate,
+    repeats: int,
 ) -> dict[str, Any]:
-    _say(f"a switch every {period} rounds")
-    lazy, eager = [], []
+    say(f"switches per round: {rate.name}")
+    lazy, turn = cores["lazy"], (script, rate.arms, rate.period)
+    found: dict[str, list[Steps]] = {}
     for _ in range(repeats):
-        lazy.append(_run(parts, prompt, num_tokens, period, is_eager=False))
-        eager.append(_run(parts, prompt, num_tokens, period, is_eager=True))
-    last = lazy[-1]
-    rerun_ms = sum(parts.router.costs.verify_ms(tokens) for tokens in last.backlogs)
+        for name, core in cores.items():
+            found.setdefault(name, []).append(core.run(*turn))
+        found.setdefault("eager", []).append(lazy.run(*turn, is_eager=True))
+        found.setdefault("forgetful", []).append(lazy.run(*turn, keeps_drafts=False))
+    last = found["lazy"][-1]
+    curve = parts.target.verify_curve
+    shares = {name: median(steps.share for steps in runs) for name, runs in found.items()}
     return {
-        "rate": "1" if period == 1 else f"1/{period}",
+        "rate": rate.name,
         "rounds": len(last.total_ms),
         "round_ms": median(last.total_ms),
-        "lazy": median(steps.share for steps in lazy),
-        "eager": median(steps.share for steps in eager),
-        "rerun": rerun_ms / (sum(last.total_ms) + rerun_ms),
+        **shares,
+        "rerun": last.share_with(sum(curve.at(tokens) for tokens in last.rerun_tokens)),
+    }
+
+
+def _setting(
+    model: str, parts: EngineParts, folders: Mapping[str, str], script: Script
+) -> dict[str, Any]:
+    target = parts.target.info
+    weights = {arm: "trained" if arm in folders else "random weights" for arm in ARMS}
+    described = "; ".join(f"{arm}: {what}" for arm, what in weights.items())
+    turns = len(script.results) + 1
+    return {
+        "model": f"{model}, {target.dtype}, {target.linears} linears",
+        "drafters": f"real shapes, {described}; eagle3 as a chain",
+        "text": f"one session of {turns} turns, greedy, one row: {len(script.prompt)} prompt "
+        f"tokens, {script.answer_tokens} answered a turn, {len(script.results[0])} between",
+        "window": f"{WINDOW} (the default, 2048, is more than this prompt)",
     }
 
 
 _NOTE: Final = (
-    "Time spent on bringing drafters up to the root, as a share of the decode steps, the first "
-    "backlog (the whole prompt) among it. `always synchronised`: every drafter absorbs every round "
-    "whether it is asked or not. `no tap plane`: what running the target again over the same "
-    "backlogs would add, by its measured curve. Medians of alternating runs; both absorb K and V "
-    "alone."
+    "Time spent on bringing drafters up to the root, as a share of the decode steps of a whole "
+    "session, the first backlog among it; a drafter that is never left absorbs what each round "
+    "brought. `no lazy catch-up`: every drafter absorbs every round, asked or not. `no KV-only "
+    "prefill`: EAGLE-3 runs what it absorbs through its layer in full (DFlash computes nothing but "
+    "K and V by its nature). `no tap plane`: the target run again, by its measured curve, over "
+    "what the last forward did not bring. Medians of alternating runs."
 )
 
 
@@ -186,12 +182,10 @@ def _highlights(rows: Sequence[dict[str, Any]]) -> tuple[Highlight, ...]:
         Highlight(
             what=f"switching paradigms, {row['rate']} a round",
             figure=f"{row['lazy']:.1%} of a round",
-            twin=f"{row['eager']:.1%} always synchronised, {row['rerun']:.1%} without taps kept",
-            setting="one row, drafters of real shape",
+            twin=f"{row['eager']:.1%} with both drafters always synchronised, {row['rerun']:.0%} "
+            "without kept taps",
+            setting="one session, one row",
         )
         for row in rows
+        if not row["rate"].startswith("never")
     )
-
-
-def _say(what: str) -> None:
-    print(f"[{time.perf_counter() - _STARTED:5.0f} s] {what}", file=sys.stderr, flush=True)

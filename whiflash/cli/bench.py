@@ -12,7 +12,14 @@ from whiflash.cli import options
 
 Suite = Annotated[str, typer.Argument(help="one of: " + ", ".join(SUITES))]
 Data = Annotated[Path | None, typer.Option("--data", help="folder of prompts, for suites with any")]
+Forced = Annotated[bool, typer.Option("--forced", help="the suite forced, over --data")]
 Quick = Annotated[bool, typer.Option("--quick", help="few short runs, to see that it works")]
+Full = Annotated[bool, typer.Option("--full", help="hours: more rows, batches and repeats; goes on "
+                                    "where an ended run stopped")]  # fmt: skip
+Drafters = Annotated[
+    list[str] | None,
+    typer.Option("--drafter", help="eagle3:FOLDER or dflash:FOLDER, instead of those shipped"),
+]
 Out = Annotated[Path, typer.Option("--out", help="folder of the result")]
 
 
@@ -20,10 +27,16 @@ def bench(
     suite: Suite = "core",
     model: options.Model = None,
     data: Data = None,
+    drafter: Drafters = None,
+    forced: Forced = False,
     quick: Quick = False,
+    full: Full = False,
     out: Out = Path("docs/benchmarks"),
 ) -> None:
     """Run a benchmark suite; its result carries command, commit, machine and twin."""
     model_name = model if model is not None else "smollm2-135m"
-    file = run_suite(suite, SuiteOptions(model=model_name, data=data, is_quick=quick), out)
+    name = "forced" if forced else suite
+    cells = Path(".bench") / name if full else None
+    settings = SuiteOptions(model_name, data, quick, tuple(drafter or ()), full, cells)
+    file = run_suite(name, settings, out)
     typer.echo(f"wrote {file}")

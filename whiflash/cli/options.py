@@ -18,8 +18,8 @@ Drafter = Annotated[
     list[str] | None,
     typer.Option(
         "--drafter",
-        help="an arm: retrieval, eagle3:FOLDER, dflash:FOLDER or ddtree:FOLDER (options behind "
-        "it: ,tree=chain); repeat for several; `none` turns drafting off",
+        help="an arm: retrieval, eagle3, dflash or ddtree, with :FOLDER where none is shipped "
+        "(options behind it: ,tree=chain); repeat for several; `none` turns drafting off",
     ),
 ]
 Policy = Annotated[

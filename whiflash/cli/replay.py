@@ -26,6 +26,11 @@ Policies = Annotated[
         "oracle and `static:arm=none` are always shown",
     ),
 ]
+WorkDir = Annotated[
+    Path | None,
+    typer.Option("--work-dir", help="of the survey: its features hold the hidden states that "
+                 "`neural` needs and the heads of `goodput` read"),
+]  # fmt: skip
 _PLAIN = "static:arm=none"
 _COLUMNS = (
     ("policy", "policy", ""), ("tokens/s", "tokens_per_s", ".1f"), ("AL", "accepted_length", ".2f"),
@@ -43,21 +48,28 @@ app.command()(text)
 
 
 @app.command()
-def rounds(log: Log, policy: Policies = None, as_json: options.Json = False) -> None:
+def rounds(
+    log: Log,
+    policy: Policies = None,
+    work_dir: WorkDir = None,
+    as_json: options.Json = False,
+) -> None:
     """Lead policies along the texts of a round log, at the costs that were measured.
 
     The log must hold several arms' proposals at the same roots: record it with --policy survey.
     Where a policy takes an arm that was not proposed at a root, the round is censored: it is
     counted, and left out of all else.
     """
-    results = replay(log, policy or ["goodput"])
+    results = replay(log, policy or ["goodput"], work_dir)
     if as_json:
         typer.echo(json.dumps(results))
     else:
         typer.echo("\n".join(table(results)))
 
 
-def replay(log: Path, policies: Sequence[str]) -> list[dict[str, Any]]:
+def replay(
+    log: Path, policies: Sequence[str], work_dir: Path | None = None
+) -> list[dict[str, Any]]:
     """A row per policy, plain decoding first, the oracle last. Raises ConfigError."""
     from whiflash.obs.round_log import read_rounds
     from whiflash.routing.policies.registry import ORACLE, check_policy
@@ -71,7 +83,11 @@ def replay(log: Path, policies: Sequence[str]) -> list[dict[str, Any]]:
         runs = logged_runs(read_rounds(log))
     except FileNotFoundError:
         raise ConfigError(f"there is no round log {log}; give the path of round_log") from None
-    walks = evaluate(runs, [_PLAIN, *dict.fromkeys(policies)])
+    if work_dir is not None:
+        from whiflash.training.router.replay import put_hidden
+
+        put_hidden(runs, log, work_dir)
+    walks = evaluate(runs, [_PLAIN, *dict.fromkeys(policies)], work_dir is not None)
     return [result(walk, walks[-1]) for walk in walks]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,13 @@ def test_every_registered_drafter_can_be_built_and_goes_by_its_name(
         drafter.check_integrity()
 
 
+def test_a_shipped_checkpoint_needs_no_folder(tmp_path: Path, parts: DrafterParts) -> None:
+    dflash = write_toy_dflash(tmp_path / "d")
+    known = replace(parts, shipped={"dflash": dflash})
+    made = make_drafters(parse_specs(["dflash,block=3"]), known)
+    assert made["dflash"].name == "dflash"
+
+
 def test_an_unknown_kind_lists_the_valid_ones() -> None:
     with pytest.raises(ConfigError, match=r"unknown drafter 'eagle9'; .*: none, .*retrieval"):
         parse_specs(["eagle9:folder"])
@@ -53,10 +61,11 @@ def test_an_arm_has_one_setting() -> None:
 @pytest.mark.parametrize(
     ("name", "error", "message"),
     [
-        ("eagle3", ConfigError, "needs a checkpoint; write eagle3:FOLDER"),
+        ("eagle3", ConfigError, "none is shipped for this target; write eagle3:FOLDER"),
         ("dflash:nowhere-at-all", ModelError, "unknown drafter checkpoint 'nowhere-at-all'"),
         ("retrieval:folder", ConfigError, "takes no folder"),
-        ("retrieval,depth=2", ConfigError, "unknown drafter 'retrieval,depth=2'"),
+        ("retrieval,depth=2", ConfigError, "takes no folder and no options"),
+        ("eagle3,tree=chain", ConfigError, "none is shipped for this target"),
     ],
 )
 def test_what_cannot_be_built_is_refused_in_words(

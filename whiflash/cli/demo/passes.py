@@ -56,6 +56,25 @@ SHARED_STAGES: tuple[Stage, ...] = (
 )
 
 
-def shortened(plan: PassPlan, num_sessions: int | None) -> PassPlan:
-    """With the first sessions alone."""
-    return replace(plan, scenarios=plan.scenarios[:num_sessions])
+KINDS: tuple[str, ...] = tuple(one.KIND.name for one in _KINDS)
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """How much of the passes is run. Sessions a pass and turns a session are the first ones."""
+
+    num_sessions: int | None = None
+    num_turns: int | None = None
+    kind: str | None = None
+    has_repeat: bool = True
+
+    def shortened(self, plan: PassPlan) -> PassPlan:
+        """The plan with fewer and shorter sessions."""
+        wanted = [one for one in plan.scenarios if self.kind in (None, one.kind.name)]
+        kept = [replace(one, turns=one.turns[: self.num_turns]) for one in wanted]
+        return replace(plan, scenarios=tuple(kept[: self.num_sessions]))
+
+    def stages(self, is_shared: bool) -> tuple[Stage, ...]:
+        """The processes to start, over a store that others share or not."""
+        stages = SHARED_STAGES if is_shared else FILE_STAGES
+        return stages if self.has_repeat else stages[:-1]

@@ -16,18 +16,28 @@ import typer
 from rich.console import Console
 
 from whiflash.cli import options
-from whiflash.cli.demo.passes import FILE_STAGES, SHARED_STAGES, Stage, shortened
+from whiflash.cli.demo.passes import KINDS, Extent, Stage
 from whiflash.cli.demo.process import DemoProcess
 from whiflash.cli.demo.results import PassResult, is_same_text
 from whiflash.cli.demo.show import DemoScreen
 from whiflash.config import EngineConfig
 from whiflash.core.errors import ConfigError
+from whiflash.models.shipped import shipped_arms
 from whiflash.trajectories import scope_keys
 from whiflash.trajectories.open import MEMORY
 from whiflash.trajectories.scope import Owner
 
 Sessions = Annotated[
     int | None, typer.Option("--sessions", min=1, help="only so many sessions a pass [all]")
+]
+Turns = Annotated[
+    int | None, typer.Option("--turns", min=1, help="only so many turns a session [all]")
+]
+Repeat = Annotated[
+    bool, typer.Option("--repeat/--no-repeat", help="end with an identical repeat [yes]")
+]
+Kind = Annotated[
+    str | None, typer.Option("--kind", help=f"only sessions of this kind: {', '.join(KINDS)} [all]")
 ]
 Store = Annotated[
     str | None,
@@ -48,23 +58,32 @@ def demo(
     assume_noeviction: options.NoEviction = None,
     config: options.Config = None,
     sessions: Sessions = None,
+    turns: Turns = None,
+    kind: Kind = None,
+    repeat: Repeat = True,
     as_json: options.Json = False,
 ) -> int:
     """Run agent sessions on real tools, drafting and plain, and compare: with an empty store, and
     with what earlier sessions left in it, after a restart (with --redis also in a second process).
     Exit 1 unless the text is the same."""
+    if kind is not None and kind not in KINDS:
+        raise ConfigError(f"no kind of session {kind!r}; kinds: {', '.join(KINDS)}")
     place = options.store_of(store, redis)
     settings = options.engine_config(
         config, model=model, drafters=drafter, policy=policy, memory=memory, store=place,
         dtype=dtype, device=device, chat_template=chat_template,
         assume_noeviction=assume_noeviction,
     )  # fmt: skip
+    if "drafters" not in settings.model_fields_set:
+        every_arm = (*settings.drafters, *shipped_arms(settings.model))
+        settings = settings.model_copy(update={"drafters": every_arm})
     console = Console(quiet=as_json, highlight=False)
     screen = DemoScreen(console)
     with _store(settings, place is not None) as where:
         console.print(where.told)
-        run = DemoRun(where, as_json, sessions, console, screen)
-        results = run.all(SHARED_STAGES if redis is not None else FILE_STAGES)
+        extent = Extent(sessions, turns, kind, repeat)
+        run = DemoRun(where, as_json, extent, console, screen)
+        results = run.all(extent.stages(is_shared=redis is not None))
     screen.table(results)
     if as_json:
         typer.echo(json.dumps(record(results, where)))
@@ -130,14 +149,14 @@ class DemoRun:
         self,
         where: DemoStore,
         is_quiet: bool,
-        num_sessions: int | None,
+        extent: Extent,
         console: Console,
         screen: DemoScreen,
     ) -> None:
         self._settings = where.settings
         self._where = where
         self._is_quiet = is_quiet
-        self._num_sessions = num_sessions
+        self._extent = extent
         self._console = console
         self._screen = screen
 
@@ -148,7 +167,7 @@ class DemoRun:
             with ExitStack() as running:
                 for plans in stage:
                     process = running.enter_context(self._started())
-                    results += [process.run(shortened(p, self._num_sessions)) for p in plans]
+                    results += [process.run(self._extent.shortened(plan)) for plan in plans]
                 if stage is stages[-1] and not self._where.is_temporary:
                     process.forget()
         return results

@@ -16,7 +16,7 @@ from whiflash.cli.demo.passes import (
     SECOND_PASS,
     SHARED_STAGES,
     TEACHING,
-    shortened,
+    Extent,
 )
 from whiflash.cli.demo.results import PassResult, is_same_text
 from whiflash.core.usage import ArmUsage
@@ -96,8 +96,15 @@ def test_no_process_runs_two_passes_that_could_share_a_prefix() -> None:
 
 
 def test_a_shortened_pass_keeps_its_name_and_scope() -> None:
-    short = shortened(REPEATED, 2)
+    short = Extent(num_sessions=2).shortened(REPEATED)
     assert (short.key, short.teaches, short.scenarios) == (
         REPEATED.key, False, FIRST_PASS[:2]
     )  # fmt: skip
-    assert shortened(COLD, None) == COLD
+    assert Extent().shortened(COLD) == COLD
+    (one,) = Extent(num_turns=1, kind="rooms").shortened(COLD).scenarios
+    assert one.kind.name == "rooms"
+    assert len(one.turns) == 1
+    assert Extent().stages(is_shared=True) == SHARED_STAGES
+    without = Extent(has_repeat=False).stages(is_shared=False)
+    assert without == FILE_STAGES[:-1]
+    assert REPEATED not in [plan for stage in without for plans in stage for plan in plans]

@@ -24,6 +24,8 @@ Capture = pytest.CaptureFixture[str]
         (("--redis", "redis://127.0.0.1:1/0", "--store", "x"), "exclude each other"),
         (("--store", "memory"), "would be empty again"),
         (("--sessions", "0"), "'--sessions'"),
+        (("--turns", "0"), "'--turns'"),
+        (("--kind", "poems"), "no kind of session 'poems'; kinds: writing, stock"),
         (("--policy", "nonsense"), "nonsense"),
     ],
 )
