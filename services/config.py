@@ -15,7 +15,7 @@ from whiflash.drafters.registry import parse_specs
 from whiflash.rpc.access import Access
 from whiflash.rpc.policy_versions import check_remote
 from whiflash.serving.auth import Authenticator
-from whiflash.serving.keys import environment_key, read_key_file
+from whiflash.serving.keys import NEW_KEY, environment_key, read_key_file
 
 NODE = "node"
 RETRIEVAL = "retrieval"
@@ -92,7 +92,7 @@ class ClusterTable(BaseModel):
 
 
 class ClusterSettings(BaseModel):
-    """What `whiflash up --config` reads: the engine's options, [server] and [cluster]."""
+    """What `whiflash up --config FILE` reads: the engine's options, [server] and [cluster]."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -200,8 +200,9 @@ class ClusterSettings(BaseModel):
         if self.server.is_public or not self.cluster.trusts_network:
             raise ConfigError(
                 "Ray Serve's gRPC port can be reached from other machines and there are no keys: "
-                "make some with `whiflash keys new --file keys.toml` and give keys in [server], "
-                "or set trusts_network in [cluster] where nobody else can reach this machine"
+                f'make one with `{NEW_KEY} --file keys.toml` and set keys = "keys.toml" in '
+                "[server], or set trusts_network = true in [cluster] where nobody else can reach "
+                "this machine"
             )
         return Authenticator()
 

@@ -180,7 +180,7 @@ class ServerConfig(BaseModel):
     http_port: Port = Field(8000, description="OpenAI HTTP; 0 takes a free one")
     grpc_port: Port = Field(9000, description="gRPC; 0 takes a free one")
     served_name: str = Field("", description="what clients call the model; default its own name")
-    keys: Path | None = Field(None, description="TOML file of API keys (`whiflash keys new`)")
+    keys: Path | None = Field(None, description="TOML file of API keys (`whiflash keys`)")
     max_waiting: int = Field(256, ge=1, description="calls that may wait")
     max_tenant_waiting: int = Field(128, ge=1, description="calls of one tenant that may wait")
     queued_s: float = Field(5.0, gt=0, description="seconds between signs of life in the queue")

@@ -28,7 +28,7 @@ Host = Annotated[str | None, typer.Option("--host", help="address [127.0.0.1]")]
 HttpPort = Annotated[int | None, typer.Option("--http-port", help="OpenAI HTTP [8000]")]
 GrpcPort = Annotated[int | None, typer.Option("--grpc-port", help="gRPC [9000]")]
 Keys = Annotated[
-    Path | None, typer.Option("--keys", help="file of API keys; `whiflash keys new` writes it")
+    Path | None, typer.Option("--keys", help="file of API keys, made with `whiflash keys`")
 ]
 ServedName = Annotated[
     str | None, typer.Option("--served-name", help="what clients call the model [its own name]")
@@ -63,8 +63,9 @@ def serve(
 ) -> None:
     """Serve the model to OpenAI and gRPC clients until SIGTERM or Ctrl-C.
 
-    Without keys only this machine is served. A key comes from `whiflash keys new --file keys.toml`
-    with --keys keys.toml, or is put into WHIFLASH_API_KEY; clients send it as their API key.
+    Without keys only this machine is served. A key is made by
+    `whiflash keys new --id alice --tenant acme --file keys.toml` and read with --keys keys.toml,
+    or it is put into WHIFLASH_API_KEY; clients send it as their API key.
     A configuration file holds the engine's options and, in a table [server], those of the server.
     What it learns from agent runs it keeps in the user's data folder (`whiflash store stats`).
     Logs are JSON lines on standard error, without any text of prompts or answers.
@@ -154,7 +155,7 @@ def _addresses(
 
 def _auth(config: ServerConfig) -> Authenticator:
     from whiflash.serving.auth import Authenticator
-    from whiflash.serving.keys import environment_key, read_key_file
+    from whiflash.serving.keys import NEW_KEY, environment_key, read_key_file
 
     secret = read_environment("WHIFLASH_API_KEY")
     if config.keys is not None and secret is not None:
@@ -165,8 +166,8 @@ def _auth(config: ServerConfig) -> Authenticator:
         return Authenticator((environment_key(secret),))
     if config.is_public:
         raise ConfigError(
-            f"--host {config.host} is public and there are no keys; make some with "
-            "`whiflash keys new --file keys.toml` and give --keys keys.toml"
+            f"--host {config.host} is public and there are no keys; make one with "
+            f"`{NEW_KEY} --file keys.toml` and give --keys keys.toml"
         )
     return Authenticator()
 

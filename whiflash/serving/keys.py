@@ -20,6 +20,8 @@ from whiflash.serving.caller import Caller, Scope
 
 KEY_PREFIX = "wf-"
 MIN_KEY_LENGTH = 32
+NEW_KEY = "whiflash keys new --id alice --tenant acme"
+"""What hints tell people to type; with `--file FILE` it goes into a key file."""
 _KEY_BYTES = 32
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -103,7 +105,7 @@ def parse_keys(where: str, text: str) -> tuple[ApiKey, ...]:
     if table or not isinstance(entries, list) or not entries:
         raise ConfigError(
             f"{where}: it must hold [[keys]] tables and nothing else; "
-            "`whiflash keys new` writes one"
+            f"`{NEW_KEY} --file keys.toml` writes one"
         )
     keys = tuple(_key(f"{where}, key {number}", entry) for number, entry in enumerate(entries, 1))
     _check_distinct(where, keys)
@@ -116,7 +118,7 @@ def environment_key(secret: str) -> ApiKey:
     if len(secret) < MIN_KEY_LENGTH:
         raise ConfigError(
             f"WHIFLASH_API_KEY has {len(secret)} characters, at least {MIN_KEY_LENGTH} are "
-            "needed; `whiflash keys new` prints a good one"
+            f"needed; `{NEW_KEY}` prints a good one"
         )
     caller = Caller("default", "default", frozenset({Scope.GENERATE}), "environment")
     return ApiKey(digest_of(secret), caller)

@@ -67,6 +67,8 @@ def test_without_keys_the_network_must_be_trusted(
     monkeypatch.delenv("WHIFLASH_API_KEY", raising=False)
     with pytest.raises(ConfigError, match="trusts_network"):
         load(tmp_path, "").auth()
+    with pytest.raises(ConfigError, match=r"`whiflash keys new --id \S+ --tenant \S+ --file "):
+        load(tmp_path, "").auth()
     load(tmp_path, "[cluster]\ntrusts_network = true").auth()
     with pytest.raises(ConfigError, match="keys"):
         load(tmp_path, '[server]\nhost = "0.0.0.0"\n[cluster]\ntrusts_network = true').auth()
