@@ -6,6 +6,7 @@ import errno
 import os
 import sys
 import traceback
+from pathlib import Path
 
 import typer
 
@@ -87,9 +88,26 @@ def _usage_message(error: typer.TyperException) -> str:
 
 
 def _os_message(error: OSError) -> str:
-    name = f" ({error.filename})" if error.filename else ""
+    path = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else ""
+    name = f" ({path})" if path else ""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return f"the disk is full{name}; free some space, or set WHIFLASH_CACHE to another disk"
+        return f"the disk is full{name}; free some space" + _moved(path, "another disk")
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        return f"no permission{name}; change it, or set WHIFLASH_CACHE to a folder of yours"
+        return f"no permission{name}; change it" + _moved(path, "a folder of yours")
     return f"{error.strerror or error}{name}"
+
+
+def _moved(path: str, where: str) -> str:
+    """How to have the path elsewhere: the variable of the folder that it is in, if it is in one of
+    ours, else the command itself names it."""
+    from whiflash.models.sources import cache_folder
+    from whiflash.trajectories.file_log import default_folder
+
+    if not path:
+        return ""
+    place = Path(path).absolute()
+    folders = {"WHIFLASH_CACHE": cache_folder(), "WHIFLASH_DATA": default_folder().parent}
+    for variable, folder in folders.items():
+        if place.is_relative_to(folder.absolute()):
+            return f", or set {variable} to {where}"
+    return ", or name another path"

@@ -114,12 +114,42 @@ def failing_with(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> int:
     return run(["generate", "--prompt", "x"])
 
 
-def test_full_disk(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/cache/model")
-    assert failing_with(full, monkeypatch) == 2
+@pytest.mark.parametrize(
+    ("path", "hint"),
+    [
+        ("cache/models/x", "or set WHIFLASH_CACHE to"),
+        ("data/trajectories/x", "or set WHIFLASH_DATA to"),
+        ("elsewhere/out.json", "or name another path"),
+        (b"elsewhere/out.json", "or name another path"),
+        ("cache-of-others/x", "or name another path"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("number", "said"), [(errno.ENOSPC, "the disk is full"), (errno.EACCES, "no permission"),
+                         (errno.EROFS, "no permission")],
+)  # fmt: skip
+def test_a_path_that_cannot_be_written_names_the_variable_that_moves_it(
+    path: str | bytes,
+    hint: str,
+    number: int,
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("WHIFLASH_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("WHIFLASH_DATA", str(tmp_path / "data"))
+    assert failing_with(OSError(number, os.strerror(number), path), monkeypatch) == 2
     line = line_of(capsys)
-    assert "disk is full (/cache/model)" in line
-    assert "WHIFLASH_CACHE" in line
+    assert f"{said} ({os.fsdecode(path)}); " in line
+    assert hint in line
+    assert line.count("WHIFLASH_") == ("WHIFLASH_" in hint)
+
+
+def test_no_permission_without_a_path_names_no_variable() -> None:
+    assert "WHIFLASH" not in describe(PermissionError(errno.EPERM, "not permitted"))
+    assert "WHIFLASH" not in describe(OSError(errno.ENOSPC, "full", 7))
 
 
 def test_a_message_of_several_lines_becomes_one(
