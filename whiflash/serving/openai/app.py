@@ -14,7 +14,7 @@ from whiflash.serving.openai.completion_body import CompletionBody, TokenizeBody
 from whiflash.serving.openai.edge import Edge, HttpLimits
 from whiflash.serving.openai.envelope import Envelope
 from whiflash.serving.openai.generate_routes import GenerateRoutes
-from whiflash.serving.openai.problems import Problem
+from whiflash.serving.openai.problems import ROUTE_ERRORS, Problem
 from whiflash.serving.openai.schema import body_of, describe_bodies
 from whiflash.serving.openai.sse import problem_response, told
 from whiflash.serving.openai.status_routes import StatusRoutes
@@ -59,11 +59,7 @@ async def _tell(_request: Request, error: Exception) -> Response:
 async def _tell_http(_request: Request, error: Exception) -> Response:
     """What the framework itself refuses: unknown paths, wrong methods."""
     assert isinstance(error, HTTPException), "registered for it"
-    messages = {404: "there is nothing at this path", 405: "this path has another method"}
-    message = messages.get(error.status_code, str(error.detail))
-    problem = Problem(
-        error.status_code, message, code="not_found" if error.status_code == 404 else None
-    )
-    response = problem_response(problem)
+    message, code = ROUTE_ERRORS.get(error.status_code, (str(error.detail), None))
+    response = problem_response(Problem(error.status_code, message, code=code))
     response.headers.update(error.headers or {})
     return response

@@ -20,6 +20,14 @@ _CODES = {
     "greater_than_equal": "integer_below_min_value",
     "less_than_equal": "integer_above_max_value",
 }
+_WRONG_TYPE, _WRONG_VALUE = "invalid_type", "invalid_value"
+BODY_CODES = frozenset({*_CODES.values(), _WRONG_TYPE, _WRONG_VALUE, "invalid_json"})
+"""All that a body can be refused with, status 400."""
+ROUTE_ERRORS: dict[int, tuple[str, str | None]] = {
+    404: ("there is nothing at this path", "not_found"),
+    405: ("this path has another method", None),
+}
+"""What the framework itself refuses, by status: message and code."""
 MAX_PARAM, MAX_MESSAGE = 120, 600
 
 
@@ -88,7 +96,7 @@ def bad_body(error: ValidationError, body: object) -> Problem:
         400,
         _message(kind, worst["msg"], param, context),
         param=param or None,
-        code=_CODES.get(kind, "invalid_type" if kind.endswith("_type") else "invalid_value"),
+        code=_CODES.get(kind, _WRONG_TYPE if kind.endswith("_type") else _WRONG_VALUE),
     )
 
 

@@ -15,6 +15,7 @@ from whiflash.serving.errors import STATUSES
 from whiflash.serving.openai.chat_body import ChatBody
 from whiflash.serving.openai.common_body import Extension, StreamOptions
 from whiflash.serving.openai.completion_body import CompletionBody, TokenizeBody
+from whiflash.serving.openai.problems import BODY_CODES, ROUTE_ERRORS
 from whiflash.serving.openai.rules import Body, Honoured, NoEffect, Refused, Rule, rules_of
 
 PAGE = Path(__file__).parents[3] / "docs" / "api.md"
@@ -60,8 +61,9 @@ _ANSWERS = """## Answers
 - A tool call streams its index, id and name first, then its arguments, character for character as
   the model wrote them. A call that no grammar forces is sent when it is complete; what turns out
   not to be a call is content.
-- `finish_reason` is `tool_calls` after at least one complete call, `length` where `max_tokens` or
-  the context limit ended the text, else `stop`.
+- `finish_reason` is `length` where `max_tokens` or the context limit ended the text, also behind
+  complete calls, which the message holds all the same; else `tool_calls` after at least one
+  complete call; else `stop`.
 - Reasoning comes as `reasoning_content`, and may be sent back under that name.
 - Log-probabilities are the raw model's, an entry for each generated token, a stop token included.
 - `usage.prompt_tokens_details.cached_tokens` is exact. `completion_tokens_details` has the
@@ -79,16 +81,8 @@ _ERRORS = """## Errors
 
 | status | type | code |
 |---|---|---|"""
-_EDGE_ERRORS: tuple[tuple[int, str, str], ...] = (
-    (400, "invalid_request_error", "unknown_parameter"),
-    (400, "invalid_request_error", "unsupported_parameter"),
-    (400, "invalid_request_error", "missing_required_parameter"),
-    (400, "invalid_request_error", "invalid_type"),
-    (400, "invalid_request_error", "invalid_value"),
-    (400, "invalid_request_error", "invalid_json"),
-    (413, "invalid_request_error", "request_too_large"),
-    (415, "invalid_request_error", ""),
-)
+_EDGE_ERRORS = {(413, "request_too_large"), (415, ""), (404, "model_not_found")}
+"""Statuses and codes beside those of bodies, of paths and of the table of errors."""
 
 
 def render_page() -> str:
@@ -140,7 +134,9 @@ def _text(rule: Rule) -> str:
 
 def _errors() -> Iterator[str]:
     rows = {(status.http, status.type, status.code or "") for _, status in STATUSES}
-    rows |= {*_EDGE_ERRORS, (404, "invalid_request_error", "model_not_found")}
+    asked = _EDGE_ERRORS | {(400, code) for code in BODY_CODES}
+    asked |= {(status, code or "") for status, (_, code) in ROUTE_ERRORS.items()}
+    rows |= {(status, "invalid_request_error", code) for status, code in asked}
     for http, kind, code in sorted(rows):
         yield f"| {http} | `{kind}` | {f'`{code}`' if code else '-'} |"
 

@@ -272,3 +272,20 @@ def test_text_completions_number_choices_over_all_prompts() -> None:
     assert answer["choices"][2]["logprobs"]["tokens"] == ["c", "d"]
     assert answer["choices"][2]["logprobs"]["text_offset"] == [0, 1]
     assert chunks.last()[0]["usage"]["prompt_tokens"] == 8
+
+
+@pytest.mark.parametrize(
+    ("text", "reason", "told"),
+    [
+        (TWO_CALLS, FinishReason.STOP, "tool_calls"),
+        (TWO_CALLS, FinishReason.LENGTH, "length"),
+        (BROKEN, FinishReason.STOP, "stop"),
+    ],
+)
+def test_length_comes_before_tool_calls(text: str, reason: FinishReason, told: str) -> None:
+    """docs/api.md: what was cut may lack calls, also where it holds complete ones."""
+    chunks = chunks_of()
+    answer = chunks.whole(stream(chunks, [STARTED, *events_of([text], reason=reason)]))
+    (choice,) = answer["choices"]
+    assert choice["finish_reason"] == told
+    assert len(choice["message"].get("tool_calls", ())) == (0 if text == BROKEN else 2)
