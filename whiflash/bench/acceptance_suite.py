@@ -19,7 +19,6 @@ from whiflash.bench.seen_drafts import Logits, SeenDFlash, SeenEagle3, seen_twin
 from whiflash.bench.suite import Column, Highlight, SuiteOptions, SuiteResult, Table
 from whiflash.chat.format import ChatFormat
 from whiflash.config import EngineConfig
-from whiflash.core.errors import ConfigError
 from whiflash.core.params import GenerationRequest, SamplingParams
 from whiflash.core.protocols import ForwardSegment
 from whiflash.drafters.neural import NeuralDrafter
@@ -48,8 +47,6 @@ COLUMNS: Final = (
 
 def run(options: SuiteOptions) -> SuiteResult:
     """About five minutes on two cores; `is_quick` about one."""
-    if options.data is not None:
-        raise ConfigError("the suite acceptance brings its own prompts; leave --data away")
     folders = neural_folders(options.model, options.drafters)
     if not folders:
         require_folder(folders, "eagle3", options.model)

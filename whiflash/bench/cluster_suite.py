@@ -16,7 +16,6 @@ from whiflash.bench.progress import say
 from whiflash.bench.random_drafters import TargetShape, write_dflash, write_eagle3
 from whiflash.bench.remote_measure import RemoteCost
 from whiflash.bench.suite import Column, Highlight, SuiteOptions, SuiteResult, Table
-from whiflash.core.errors import ConfigError
 from whiflash.models.sources import resolve
 
 DTYPE: Final = "float32"
@@ -59,8 +58,6 @@ _START: Final = (Column("part", "part"), Column("seconds", "serves after, s", ".
 
 def run(options: SuiteOptions) -> SuiteResult:
     """About ten minutes on two cores; `is_quick` about two."""
-    if options.data is not None:
-        raise ConfigError("the suite cluster brings its own prompts; leave --data away")
     effort = QUICK if options.is_quick else FULL
     folders = neural_folders(options.model, options.drafters)
     with tempfile.TemporaryDirectory() as made, cluster() as parts:

@@ -16,7 +16,6 @@ from whiflash.bench.suite import Highlight, SuiteOptions, SuiteResult, Table
 from whiflash.bench.timing import Ratio
 from whiflash.bench.transformers_twin import LOOKUP_TOKENS, TransformersTwin, faster_dtype
 from whiflash.bench.verify_curve import measure_curve
-from whiflash.core.errors import ConfigError
 from whiflash.engine.engine import Engine
 from whiflash.target.load import load_target
 
@@ -41,8 +40,6 @@ QUICK: Final = Effort(PlainEffort(1, 8, 1, 1), 1, 2, 1, 4, 1, 1, 16)
 
 def run(options: SuiteOptions) -> SuiteResult:
     """About twelve minutes on two cores; `is_quick` about one."""
-    if options.data is not None:
-        raise ConfigError("the suite core brings its own prompts; leave --data away")
     effort = QUICK if options.is_quick else FULL
     prompts = chosen_prompts(effort)
     with Engine(model=options.model) as engine:

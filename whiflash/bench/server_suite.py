@@ -15,7 +15,6 @@ from whiflash.bench.server_process import served
 from whiflash.bench.server_prompts import ServedKind, served_kinds
 from whiflash.bench.suite import Column, Highlight, SuiteOptions, SuiteResult, Table
 from whiflash.bench.timing import Ratio, Sample, alternate, paired_ratio
-from whiflash.core.errors import ConfigError
 from whiflash.core.rows import NONE
 
 COLUMNS: Final = (
@@ -54,8 +53,6 @@ QUICK: Final = Effort(((1, 1, 1), (4, 4, 1)), 8)
 
 def run(options: SuiteOptions) -> SuiteResult:
     """About twenty minutes on two cores; `is_quick` about one."""
-    if options.data is not None:
-        raise ConfigError("the suite server brings its own prompts; leave --data away")
     effort = QUICK if options.is_quick else FULL
     rows: list[dict[str, Any]] = []
     with served(options.model) as address:

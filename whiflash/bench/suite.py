@@ -23,6 +23,13 @@ SUITES: Final[dict[str, str]] = {
     "switching": "whiflash.bench.switching_suite",
 }
 """Name -> module with `run(options) -> SuiteResult`."""
+_NEURAL: Final = ("acceptance", "cluster", "forced", "routing", "switching")
+TAKEN_BY: Final[dict[str, tuple[str, ...]]] = {
+    "--data": ("forced", "routing", "store"),
+    "--drafter": _NEURAL,
+    "--full": ("routing",),
+}
+"""Flags that not every suite has a use for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,15 +89,36 @@ class SuiteResult:
 
 
 def run_suite(name: str, options: SuiteOptions, folder: Path) -> Path:
-    """Runs a suite and writes `folder`/`name`.json. Raises ConfigError on an unknown name."""
-    if name not in SUITES:
-        raise ConfigError(f"no benchmark suite {name!r}; suites: {', '.join(sorted(SUITES))}")
+    """Runs a suite and writes `folder`/`name`.json. Raises ConfigError on an unknown name, and on
+    options that the suite would ignore."""
+    check_options(name, options)
     folder.mkdir(parents=True, exist_ok=True)
     provenance = collect().record()
     result: SuiteResult = import_module(SUITES[name]).run(options)
     record = {"suite": name, "quick": options.is_quick, "provenance": provenance}
     record |= asdict(result) | {"plan": without_places(result.plan)}
     return write_json(folder / f"{name}.json", record)
+
+
+def check_options(name: str, options: SuiteOptions) -> None:
+    """Raises ConfigError, naming both of what excludes each other."""
+    if name not in SUITES:
+        raise ConfigError(f"no benchmark suite {name!r}; suites: {', '.join(sorted(SUITES))}")
+    given = {
+        "--data": options.data is not None,
+        "--drafter": bool(options.drafters),
+        "--full": options.is_full,
+    }
+    for flag, suites in TAKEN_BY.items():
+        if given[flag] and name not in suites:
+            raise ConfigError(
+                f"the suite {name} and {flag} exclude each other; leave {flag} out, or take one "
+                f"of: {', '.join(suites)}"
+            )
+    if options.is_full and options.is_quick:
+        raise ConfigError("--quick and --full exclude each other; leave one of them out")
+    if options.data is not None and not options.data.is_dir():
+        raise ConfigError(f"--data {options.data} is no folder; name the one with the data")
 
 
 def without_places(plan: dict[str, Any]) -> dict[str, Any]:

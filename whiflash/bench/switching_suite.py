@@ -20,7 +20,6 @@ from whiflash.bench.suite import Column, Highlight, SuiteOptions, SuiteResult, T
 from whiflash.bench.switching_session import Script, Steps, SwitchingCore
 from whiflash.chat.format import ChatFormat
 from whiflash.config import EngineConfig
-from whiflash.core.errors import ConfigError
 from whiflash.drafters.eagle3.drafter import Eagle3Drafter
 from whiflash.drafters.neural import NeuralDrafter
 from whiflash.engine.build import EngineParts, build_parts
@@ -63,8 +62,6 @@ COLUMNS: Final = (
 
 def run(options: SuiteOptions) -> SuiteResult:
     """About ten minutes on two cores; `is_quick` about one."""
-    if options.data is not None:
-        raise ConfigError("the suite switching brings its own prompt; leave --data away")
     folders = neural_folders(options.model, options.drafters)
     with _engine(options.model, folders) as parts:
         script = _script(parts, 16 if options.is_quick else 40)

@@ -9,13 +9,20 @@ import typer
 
 from whiflash.bench.suite import SUITES, SuiteOptions, run_suite
 from whiflash.cli import options
+from whiflash.core.errors import ConfigError
 
-Suite = Annotated[str, typer.Argument(help="one of: " + ", ".join(SUITES))]
-Data = Annotated[Path | None, typer.Option("--data", help="folder of prompts, for suites with any")]
+FORCED = "forced"
+Suite = Annotated[str | None, typer.Argument(help=f"one of: {', '.join(SUITES)} [core]")]
+Data = Annotated[
+    Path | None, typer.Option("--data", help="folder of recorded runs: forced, routing, store")
+]
 Forced = Annotated[bool, typer.Option("--forced", help="the suite forced, over --data")]
 Quick = Annotated[bool, typer.Option("--quick", help="few short runs, to see that it works")]
-Full = Annotated[bool, typer.Option("--full", help="hours: more rows, batches and repeats; goes on "
-                                    "where an ended run stopped")]  # fmt: skip
+Full = Annotated[
+    bool,
+    typer.Option("--full", help="routing alone: hours, more rows, batches and repeats; goes on "
+                 "where an ended run stopped"),
+]  # fmt: skip
 Drafters = Annotated[
     list[str] | None,
     typer.Option("--drafter", help="eagle3:FOLDER or dflash:FOLDER, instead of those shipped"),
@@ -24,7 +31,7 @@ Out = Annotated[Path, typer.Option("--out", help="folder of the result")]
 
 
 def bench(
-    suite: Suite = "core",
+    suite: Suite = None,
     model: options.Model = None,
     data: Data = None,
     drafter: Drafters = None,
@@ -35,7 +42,9 @@ def bench(
 ) -> None:
     """Run a benchmark suite; its result carries command, commit, machine and twin."""
     model_name = model if model is not None else "smollm2-135m"
-    name = "forced" if forced else suite
+    if forced and suite not in (None, FORCED):
+        raise ConfigError(f"the suite {suite} and --forced exclude each other; name one of them")
+    name = FORCED if forced else suite or "core"
     cells = Path(".bench") / name if full else None
     settings = SuiteOptions(model_name, data, quick, tuple(drafter or ()), full, cells)
     file = run_suite(name, settings, out)

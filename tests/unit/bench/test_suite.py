@@ -17,6 +17,44 @@ def test_unknown_suite_names_the_known_ones(tmp_path: Path) -> None:
         suite.run_suite("cor", SuiteOptions("m"), tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("name", "options", "rule"),
+    [
+        ("store", SuiteOptions("m", is_full=True), "suite store and --full exclude each other"),
+        ("core", SuiteOptions("m", is_full=True), "one of: routing$"),
+        ("core", SuiteOptions("m", drafters=("eagle3:x",)), "suite core and --drafter exclude"),
+        ("server", SuiteOptions("m", data=Path()), "suite server and --data exclude"),
+        ("routing", SuiteOptions("m", is_quick=True, is_full=True), "--quick and --full exclude"),
+        ("store", SuiteOptions("m", data=Path("/nope")), "--data /nope is no folder"),
+    ],
+)
+def test_options_that_a_suite_would_ignore_are_refused_before_it_begins(
+    name: str,
+    options: SuiteOptions,
+    rule: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(suite, "import_module", lambda _: pytest.fail("it was begun"))
+    with pytest.raises(ConfigError, match=rule):
+        suite.run_suite(name, options, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "word"), [("data", "options.data"), ("drafters", "neural_folders"),
+                       ("full", "options.is_full")],
+)  # fmt: skip
+def test_flags_are_taken_by_the_suites_that_read_them(name: str, word: str) -> None:
+    flag = {"data": "--data", "drafters": "--drafter", "full": "--full"}[name]
+    reading = set()
+    for each, module in suite.SUITES.items():
+        file = Path(suite.__file__).with_name(f"{module.rpartition('.')[2]}.py")
+        if word in file.read_text("utf-8"):
+            reading.add(each)
+    assert reading == set(suite.TAKEN_BY[flag])
+
+
 def test_result_file_holds_provenance_and_tables(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

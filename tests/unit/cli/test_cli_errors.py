@@ -48,6 +48,9 @@ BAD_COMMANDS = {
     "no config": (["plan", "--config", "/no/config.toml"], "/no/config.toml"),
     "config type": (["plan", "--config", "/no/config.yaml"], ".toml or .json"),
     "suite": (["bench", "cor"], "no benchmark suite 'cor'"),
+    "full suite": (["bench", "store", "--full"], "the suite store and --full exclude each other"),
+    "default suite": (["bench", "--full"], "the suite core and --full exclude each other"),
+    "two suites": (["bench", "core", "--forced"], "the suite core and --forced exclude each other"),
 }
 
 
