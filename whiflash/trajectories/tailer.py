@@ -41,7 +41,10 @@ class Tailer:
         self._max_unconfirmed_s = max_unconfirmed_s
         self._changed = threading.Condition()
         self._followed: dict[str, Follower] = {}
+        self._new: list[Follower] = []  # followed since the last pass
+        self._is_pass_due = True
         self._passes_begun = 0
+        self._pass_begun_s = 0.0
         self._passes_done = 0
         self._is_stopping = False
         self._thread: threading.Thread | None = None
@@ -52,7 +55,9 @@ class Tailer:
         with self._changed:
             if self._is_stopping:
                 raise ValueError("the trajectory indexes are closed")
-            self._followed[sink.namespace] = Follower(sink, self._max_unconfirmed_s)
+            follower = Follower(sink, self._max_unconfirmed_s)
+            self._followed[sink.namespace] = follower
+            self._new.append(follower)
             if self._thread is None:
                 self._thread = threading.Thread(
                     target=self._run, name="whiflash-trajectories", daemon=True
@@ -94,6 +99,7 @@ class Tailer:
             return False
         with self._changed:
             target = self._passes_begun + 1
+            self._is_pass_due = True
         self._log.wake()
         with self._changed:
             left_s = max(deadline - time.monotonic(), 0.0)
@@ -111,20 +117,35 @@ class Tailer:
 
     def _run(self) -> None:
         while not self._is_stopping:
-            with self._changed:
-                self._passes_begun += 1
-                number = self._passes_begun
-                followers = list(self._followed.values())
+            followers, is_pass = self._due()
             num_complete = sum(self._catch_up(follower) for follower in followers)
-            was_complete = num_complete == len(followers)
-            self._tidy()
-            if was_complete:
+            is_complete = num_complete == len(followers)
+            if is_pass:
+                self._tidy()
+                self._note_pass(is_complete)
+            if not (is_complete and self._wait()):
                 with self._changed:
-                    self._passes_done = number
-                    self._changed.notify_all()
-            if not (was_complete and self._wait()):
-                with self._changed:
+                    self._is_pass_due = True
                     self._changed.wait_for(lambda: self._is_stopping, RETRY_S)
+
+    def _due(self) -> tuple[list[Follower], bool]:
+        """Who is to be read, and whether that is a pass over all. One more namespace is no reason
+        to read all others: many begin at once where every caller has their own."""
+        with self._changed:
+            new, self._new = self._new, []
+            now_s = time.monotonic()
+            if not self._is_pass_due and now_s - self._pass_begun_s < WAIT_S:
+                return new, False
+            self._is_pass_due = False
+            self._passes_begun += 1
+            self._pass_begun_s = now_s
+            return list(self._followed.values()), True
+
+    def _note_pass(self, is_complete: bool) -> None:
+        with self._changed:
+            if is_complete:
+                self._passes_done = self._passes_begun
+                self._changed.notify_all()
 
     def _tidy(self) -> None:
         try:
@@ -133,14 +154,18 @@ class Tailer:
             self._note_failure("old trajectories could not be tidied away", error)
 
     def _wait(self) -> bool:
-        """For news; False if the log failed."""
+        """For news, or somebody new; False if the log failed."""
         with self._changed:
+            if self._new:
+                return True
             cursors = {name: follower.cursor for name, follower in self._followed.items()}
         try:
-            self._log.wait(cursors, WAIT_S)
+            has_news = self._log.wait(cursors, WAIT_S)
         except Exception as error:  # noqa: BLE001 - drafts are hints: serving goes on
             self._note_failure("the trajectory log could not be waited for", error)
             return False
+        with self._changed:
+            self._is_pass_due |= has_news or not self._new
         return True
 
     def _catch_up(self, follower: Follower) -> bool:

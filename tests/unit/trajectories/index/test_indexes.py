@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 import numpy as np
 import pytest
 
 from whiflash.core.errors import ConfigError
+from whiflash.testing.waiting import wait_for
+from whiflash.trajectories import tailer
 from whiflash.trajectories.index import TrajectoryIndexes
 from whiflash.trajectories.index.live import MIN_BYTES
 from whiflash.trajectories.log import LogBatch
@@ -29,6 +32,18 @@ class FailingLog(MemoryLog):
         if self.num_left:
             self.num_left -= 1
             raise ConnectionError("the log is away")
+        return super().read(namespace, cursor, max_records)
+
+
+class CountingLog(MemoryLog):
+    """Notes which namespaces were read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.num_reads: Counter[str] = Counter()
+
+    def read(self, namespace: str, cursor: str, max_records: int = 64) -> LogBatch:
+        self.num_reads[namespace] += 1
         return super().read(namespace, cursor, max_records)
 
 
@@ -117,6 +132,23 @@ def test_a_log_that_is_away_is_asked_again() -> None:
         assert indexes.flush()
         assert index.num_tokens == 50
         assert indexes.num_failures == 2
+
+
+def test_one_more_namespace_is_no_reason_to_read_all_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(tailer, "WAIT_S", 60.0)  # of a pass over all: it is not timed here
+    log = CountingLog()
+    with TrajectoryIndexes(log) as indexes:
+        for number in range(40):
+            log.append(record(f"n{number}", 50))
+            index = indexes.live(f"n{number}")
+            wait_for(lambda index=index: index.num_tokens == 50, 10, "it is not read")
+        assert log.num_reads.total() <= 2 * 40
+        log.append(record("n0", 70))
+        wait_for(lambda: indexes.live("n0").num_tokens == 120, 10, "news are not read")
+        assert indexes.flush()
+        assert indexes.ready_shared
 
 
 def test_misuse_is_refused() -> None:
