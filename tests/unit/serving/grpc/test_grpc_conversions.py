@@ -281,7 +281,7 @@ logprobs = st.lists(
         TokenLogprob,
         ids,
         st.floats(-100, 0),
-        st.lists(st.tuples(ids, numbers), max_size=2).map(tuple),
+        st.lists(st.tuples(ids, st.floats(-100, 0)), max_size=2).map(tuple),
     ),
     max_size=3,
 ).map(tuple)
