@@ -1,4 +1,4 @@
-"""TrajectoryService at a gateway, over the Redis that all verifiers share."""
+"""TrajectoryService and leases at gateways, over the Redis that all verifiers share."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from whiflash.client import Client
+from whiflash.client import Client, Piece, StreamEvent
 from whiflash.testing.plain_cluster import PlainCluster, write_cluster_config
 from whiflash.testing.redis_server import MISSING, RedisServer, has_redis_server
 from whiflash.testing.waiting import wait_for
@@ -20,19 +20,22 @@ OPTIONS: dict[str, Any] = {"max_tokens": 80, "ignore_eos": True, "seed": 3, "tem
 
 
 @pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
     if not has_redis_server():
         pytest.skip(MISSING)
     server = RedisServer(tmp_path_factory.mktemp("redis"))
     server.start()
-    yield server.url
+    yield server
     server.stop()
 
 
 @pytest.fixture(scope="module")
-def cluster(url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PlainCluster]:
+def cluster(
+    redis_server: RedisServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[PlainCluster]:
     path: Path = write_cluster_config(tmp_path_factory.mktemp("cluster"), verifiers=2)
-    text = path.read_text(encoding="utf-8").replace('store = "memory"', f'store = "{url}"')
+    store = f'store = "{redis_server.url}"'
+    text = path.read_text(encoding="utf-8").replace('store = "memory"', store)
     path.write_text(text, encoding="utf-8")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("WHIFLASH_STORE_KEYS", "k1:" + "s" * 40)
@@ -61,3 +64,39 @@ def test_what_verifiers_wrote_is_counted_exported_and_deleted_at_the_gateway(
         assert client.store.delete(run_id="a run").num_turns == 1
         wait_for(lambda: turns() == 0, 10, "the turn is not deleted")
         assert list(client.store.export()) == []
+
+
+def text_of(event: StreamEvent) -> str:
+    return event.text if isinstance(event, Piece) else ""
+
+
+def test_two_gateways_and_two_verifiers_claim_one_session(
+    cluster: PlainCluster, redis_server: RedisServer
+) -> None:
+    """The lease tells the second gateway where the session is. Where it is told otherwise in the
+    middle of a turn, both verifiers have the session, and all texts are those without one."""
+    first_target = cluster.grpc_target
+    cluster.start_gateway()
+    with redis_server.client() as client:
+        for left in client.keys("dr:lease:*"):
+            client.delete(left)
+    with Client(first_target) as here, Client(cluster.grpc_target) as there:
+        leases = [f"{v['address']} {v['incarnation']}" for v in here.plan()["cluster"]["verifiers"]]
+        prompt, seen = "tell me", set()
+        for _ in range(4):
+            [alone] = here.generate(prompt, drafter="none", no_store=True, **OPTIONS).choices
+            stream = here.stream(prompt, run_id="claimed", **OPTIONS)
+            begun = next(stream)
+            with redis_server.client() as client:
+                wait_for(lambda: client.keys("dr:lease:*"), 10, "no lease")
+                [key] = client.keys("dr:lease:*")
+                mine = client.get(key).decode()
+                [theirs] = [lease for lease in leases if lease != mine]
+                client.set(key, theirs)
+                [other] = there.generate(prompt, run_id="claimed", **OPTIONS).choices
+                assert client.get(key).decode() == theirs
+            seen |= {mine, theirs}
+            text = "".join(text_of(event) for event in (begun, *stream))
+            assert text == other.text == alone.text
+            prompt += text
+        assert seen == set(leases)

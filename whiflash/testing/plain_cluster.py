@@ -163,7 +163,7 @@ class PlainCluster:
         self._close()
 
     def start_gateway(self) -> None:
-        """A new one, over the addresses of all verifiers."""
+        """A new one, over the addresses of all verifiers; the last one may be used as well."""
         addresses = ",".join(verifier.said["address"] for verifier in self.verifiers)
         arguments = ["gateway", "--config", str(self._config), "--verifiers", addresses]
         if self.gateway is not None:

@@ -83,6 +83,7 @@ class Gateway:
         self._store = await asyncio.to_thread(
             SharedStore, self._engine, tokenizer, lambda: backend.chat, model.eos_ids
         )
+        self.pool.leases = self._store.leases
         await self._backend.refresh()
         self._refresh = asyncio.create_task(self._backend.keep_fresh())
         config = self._server

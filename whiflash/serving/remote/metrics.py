@@ -51,3 +51,10 @@ class ClusterCollector(Collector):
             "whiflash_backend_in_flight", "requests that a verifier has or that look for one",
             value=self._backend.num_in_flight,
         )  # fmt: skip
+        looks = CounterMetricFamily(
+            "whiflash_lease_looks", "looks for where a session was, by how they ended",
+            labels=["outcome"],
+        )  # fmt: skip
+        for outcome, count in (self._pool.leases.looks if self._pool.leases else {}).items():
+            looks.add_metric([outcome], count)
+        yield looks

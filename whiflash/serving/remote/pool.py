@@ -13,6 +13,7 @@ from whiflash.rpc.access import Access
 from whiflash.serving.remote.description import Description, Identity
 from whiflash.serving.remote.directory import Directory
 from whiflash.serving.remote.faults import NoVerifierError
+from whiflash.serving.remote.leases import Lease, LeaseBook
 from whiflash.serving.remote.link import VerifierLink
 from whiflash.serving.remote.placement import PrefixMemory, place, rendezvous, request_key
 
@@ -38,7 +39,7 @@ class VerifierPool:
     """Links to every address of the directory. For one event loop: `open`, then `first`.
 
     The first verifier that answers decides what is served; others of another identity are not
-    used, and `status` says why.
+    used, and `status` says why. leases: set where gateways share a Redis.
     """
 
     def __init__(self, directory: Directory, access: Access | None = None) -> None:
@@ -47,6 +48,7 @@ class VerifierPool:
         self._links: dict[str, VerifierLink] = {}
         self._retired: set[VerifierLink] = set()
         self._prefixes = PrefixMemory()
+        self.leases: LeaseBook | None = None
         self._identity: Identity | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -62,6 +64,8 @@ class VerifierPool:
             self._task = None
         links = [*self._links.values(), *self._retired]
         await asyncio.gather(*(link.close() for link in links))
+        if self.leases is not None:
+            await self.leases.close()
         self._links.clear()
         self._retired.clear()
 
@@ -93,23 +97,41 @@ class VerifierPool:
         """The verifier for a request; those in `avoid` only where there is no other. Waits up to
         `patience_s` for one to come. Raises NoVerifierError."""
         end_s = time.monotonic() + patience_s
+        lease = await self._lease(request)
         while not (live := self.live()):
             if time.monotonic() >= end_s:
                 raise NoVerifierError(f"no verifier takes requests: {self._problems()}")
             await asyncio.sleep(LOOK_S)
         fitting = {link.address: link for link in live if link.address not in avoid}
         candidates = fitting or {link.address: link for link in live}
-        chosen = candidates[self._place(request, candidates)]
-        self._prefixes.note(request, chosen.address)
+        chosen = candidates[self._place(request, candidates, lease)]
+        self._note(request, chosen)
         return chosen
 
     def status(self) -> list[VerifierStatus]:
         """Every address that the directory names, in their order."""
         return [self._status(link) for _, link in sorted(self._links.items())]
 
-    def _place(self, request: GenerationRequest, links: dict[str, VerifierLink]) -> str:
+    async def _lease(self, request: GenerationRequest) -> Lease | None:
+        """Sessions that name themselves have one: beginnings of prompts are shared by many."""
+        if self.leases is None or not request.run_id:
+            return None
+        return await self.leases.find(request_key(request))
+
+    def _note(self, request: GenerationRequest, link: VerifierLink) -> None:
+        self._prefixes.note(request, link.address)
+        if self.leases is not None and request.run_id and link.description is not None:
+            lease = Lease(link.address, link.description.incarnation)
+            self.leases.note(request_key(request), lease)
+
+    def _place(
+        self, request: GenerationRequest, links: dict[str, VerifierLink], lease: Lease | None
+    ) -> str:
+        """The lease counts most: it tells of what other gateways have sent too."""
         order = rendezvous(request_key(request), list(links))
         known = self._prefixes.find(request)
+        if lease is not None and _holds(links.get(lease.address), lease):
+            known = lease.address
         if known in links:
             order.remove(known)
             order.insert(0, known)
@@ -167,6 +189,17 @@ class VerifierPool:
         assert not self._retired & set(self._links.values()), "a link is both used and retired"
         for link in (*self._links.values(), *self._retired):
             link.check_integrity()
+        if self.leases is not None:
+            self.leases.check_integrity()
+
+
+def _holds(link: VerifierLink | None, lease: Lease) -> bool:
+    """It is still the one of the lease: one that was started anew has lost what it had."""
+    return (
+        link is not None
+        and link.description is not None
+        and link.description.incarnation == lease.incarnation
+    )
 
 
 def _load(link: VerifierLink) -> float:

@@ -9,13 +9,14 @@ from whiflash.config import EngineConfig
 from whiflash.core.errors import NotFoundError
 from whiflash.core.protocols import Tokenizer
 from whiflash.engine.store import OpenedLog, open_store
+from whiflash.serving.remote.leases import LeaseBook
 from whiflash.serving.trajectories.conversation import TurnReader
 from whiflash.serving.trajectories.desk import StoreDesk
 from whiflash.trajectories.scope import Scopes
 
 
 class SharedStore:
-    """One connection to it. desk: None where the store is each verifier's own."""
+    """One connection to it. desk, leases: None where the store is each verifier's own."""
 
     def __init__(
         self,
@@ -27,6 +28,7 @@ class SharedStore:
         """Raises ConfigError on a place or secrets that cannot be used."""
         self._opened: OpenedLog | None = None
         self.desk: StoreDesk | None = None
+        self.leases: LeaseBook | None = None
         if "://" not in config.store:
             return
         self._opened = open_store(config)
@@ -34,6 +36,7 @@ class SharedStore:
         self.desk = StoreDesk(
             self._opened.log, scopes, tokenizer, lambda: TurnReader(chat(), tokenizer, eos_ids)
         )
+        self.leases = LeaseBook(config.store, self._opened.keys[0].secret)
 
     def require_desk(self) -> StoreDesk:
         """Raises NotFoundError where there is none."""
@@ -45,6 +48,6 @@ class SharedStore:
         return self.desk
 
     def close(self) -> None:
-        """Idempotent."""
+        """But for the leases, which are the pool's. Idempotent."""
         if self._opened is not None:
             self._opened.close()
