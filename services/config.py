@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from whiflash.config import Bytes, EngineConfig, ServerConfig, read_environment
 from whiflash.core.errors import ConfigError
+from whiflash.core.wording import explain
 from whiflash.drafters.registry import parse_specs
 from whiflash.rpc.access import Access
 from whiflash.rpc.policy_versions import check_remote
@@ -82,7 +83,7 @@ class ClusterTable(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    host: str = Field(default="127.0.0.1", pattern=r"^(127\.0\.0\.1|node)$")
+    host: Literal["127.0.0.1", "node"] = "127.0.0.1"
     token_file: Path | None = None
     trusts_network: bool = False
     verifier: VerifierTable = VerifierTable()
@@ -136,15 +137,18 @@ class ClusterSettings(BaseModel):
         """Reads a TOML or JSON file. Raises ConfigError in one line."""
         file = Path(path)
         table = _read(file)
-        own, server = table.pop(CLUSTER_TABLE, {}), table.pop(SERVER_TABLE, {})
         try:
+            own, server = (_popped(table, name) for name in (CLUSTER_TABLE, SERVER_TABLE))
             return cls(
                 engine=EngineConfig.of(**table),
                 server=ServerConfig.of(**server),
-                cluster=ClusterTable(**own),
+                cluster=_cluster(own),
             )
-        except (ValidationError, ConfigError, TypeError) as error:
-            raise ConfigError(f"config {file}: {_one_line(error)}") from None
+        except ValidationError as error:
+            told = explain(error.errors(include_url=False), cls)
+            raise ConfigError(f"config {file}: {told}") from None
+        except ConfigError as error:
+            raise ConfigError(f"config {file}: {error}") from None
 
     @classmethod
     def of(cls, table: dict[str, Any]) -> ClusterSettings:
@@ -222,12 +226,16 @@ def _read(file: Path) -> dict[str, Any]:
     return table
 
 
-def _one_line(error: Exception) -> str:
-    if not isinstance(error, ValidationError):
-        return str(error)
-    parts = []
-    for item in error.errors(include_url=False):
-        name = ".".join(str(step) for step in item["loc"])
-        message = item["msg"].removeprefix("Value error, ").replace("\n", " ")
-        parts.append(f"{name}: {message}" if name else message)
-    return "; ".join(parts)
+def _popped(table: dict[str, Any], name: str) -> dict[str, Any]:
+    part = table.pop(name, {})
+    if not isinstance(part, dict):
+        raise ConfigError(f"{name} must be a table of options, got {part!r}")
+    return part
+
+
+def _cluster(table: dict[str, Any]) -> ClusterTable:
+    try:
+        return ClusterTable(**table)
+    except ValidationError as error:
+        errors = error.errors(include_url=False)
+        raise ConfigError(explain(errors, ClusterTable, f"{CLUSTER_TABLE}.")) from None

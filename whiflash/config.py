@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import json
 import os
 import re
@@ -14,7 +13,9 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from whiflash.core.errors import ConfigError
+from whiflash.core.places import check_host, check_store, is_loopback
 from whiflash.core.rows import NONE
+from whiflash.core.wording import explain
 
 ENVIRONMENT: Final[Mapping[str, str]] = {
     "WHIFLASH_API_KEY": "the one key of a server that has no key file",
@@ -140,6 +141,7 @@ class EngineConfig(BaseModel):
             )
         if self.chat_template is not None and not self.chat_template.is_file():
             raise ValueError(f"chat_template {self.chat_template} is no file")
+        check_store(self.store)
         return self
 
     @property
@@ -153,7 +155,7 @@ class EngineConfig(BaseModel):
         try:
             return cls(**fields)
         except ValidationError as error:
-            raise ConfigError(_one_line(error, cls)) from None
+            raise ConfigError(explain(error.errors(include_url=False), cls)) from None
 
     @classmethod
     def load(cls, path: Path | str, **overrides: Any) -> Self:
@@ -194,12 +196,13 @@ class ServerConfig(BaseModel):
             raise ValueError(
                 f"http_port and grpc_port are both {self.http_port}; they need one each"
             )
+        check_host(self.host)
         return self
 
     @property
     def is_public(self) -> bool:
         """Others than this machine can reach it."""
-        return not _is_loopback(self.host)
+        return not is_loopback(self.host)
 
     @classmethod
     def of(cls, **fields: Any) -> Self:
@@ -207,7 +210,7 @@ class ServerConfig(BaseModel):
         try:
             return cls(**fields)
         except ValidationError as error:
-            raise ConfigError(_one_line(error, cls)) from None
+            raise ConfigError(explain(error.errors(include_url=False), cls)) from None
 
     @classmethod
     def load(cls, path: Path | str, **overrides: Any) -> Self:
@@ -220,13 +223,6 @@ class ServerConfig(BaseModel):
             return cls.of(**{**table, **overrides})
         except ConfigError as error:
             raise ConfigError(f"config {file}: {error}") from None
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False  # a name may mean any address
 
 
 def _read_table(file: Path) -> dict[str, Any]:
@@ -242,16 +238,3 @@ def _read_table(file: Path) -> dict[str, Any]:
     if not isinstance(table, dict):
         raise ConfigError("it must hold one table of options")
     return table
-
-
-def _one_line(error: ValidationError, config: type[BaseModel]) -> str:
-    parts = []
-    for item in error.errors(include_url=False):
-        name = ".".join(str(step) for step in item["loc"])
-        if item["type"] == "extra_forbidden":
-            known = ", ".join(config.model_fields)
-            parts.append(f"unknown option {name!r} (known: {known})")
-            continue
-        message = item["msg"].removeprefix("Value error, ").replace("\n", " ")
-        parts.append(f"{name}: {message}, got {item['input']!r}" if name else message)
-    return "; ".join(parts)

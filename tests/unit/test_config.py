@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from whiflash.config import ENVIRONMENT, EngineConfig, parse_bytes, read_environment
+from whiflash.config import (
+    ENVIRONMENT,
+    EngineConfig,
+    ServerConfig,
+    parse_bytes,
+    read_environment,
+)
 from whiflash.core.errors import ConfigError
 
 
@@ -68,6 +75,47 @@ def test_refusals_name_the_options(fields: dict[str, object], names: tuple[str, 
     assert all(name in str(caught.value) for name in names)
 
 
+WRONG = ["", "x y", -1, 0, 1.5, 10**30, True, [], [1], {}, {"a": 1}, [["x"]], float("nan")]
+RAW = re.compile(r"should|type=|valid |Value error|Extra inputs|pattern|Literal|\n")
+
+
+@pytest.mark.parametrize("kind", [EngineConfig, ServerConfig])
+def test_whatever_is_wrong_is_said_in_plain_words(kind: type[EngineConfig | ServerConfig]) -> None:
+    """A line that names the option, without a validator's own language."""
+    said: dict[str, list[str]] = {name: [] for name in kind.model_fields}
+    for name, lines in said.items():
+        for value in WRONG:
+            try:
+                kind.of(**{name: value})
+            except ConfigError as error:
+                lines.append(str(error))
+        assert lines, name
+        assert all(name in line for line in lines)
+    assert [line for lines in said.values() for line in lines if RAW.search(line)] == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "line"),
+    [
+        ({"max_batch": 0}, "max_batch: must be at least 1, got 0"),
+        ({"plain_share": 1.5}, "plain_share: must be at most 1, got 1.5"),
+        ({"store_max_age_s": 0}, "store_max_age_s: must be above 0, got 0"),
+        ({"max_batch": "many"}, "max_batch: must be a whole number, got 'many'"),
+        ({"device": "tpu"}, "device: must be cpu, cuda or cuda:N, got 'tpu'"),
+        ({"dtype": "f8"}, "dtype: must be 'auto', 'float32', 'bfloat16' or 'float64', got 'f8'"),
+        ({"model": ""}, "model: must not be empty, got ''"),
+        ({"memory": "lots"}, "memory: 'lots' is no size; write 4GiB, 500MB or a count of bytes"),
+        ({"drafters": list("abcde")}, "drafters: must have at most 4 entries, got "),
+        ({"assume_noeviction": "perhaps"}, "assume_noeviction: must be true or false, got "),
+        ({"store": "foo://x"}, "store: foo:// is no store; write one of redis://, rediss://, unix"),
+    ],
+)
+def test_the_line_says_what_is_allowed(fields: dict[str, object], line: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        EngineConfig.of(**fields)
+    assert str(caught.value).startswith(line)
+
+
 def test_a_smaller_node_limit_alone_needs_no_smaller_depth() -> None:
     assert EngineConfig.of(max_draft_nodes=4).max_draft_nodes == 4
 
@@ -97,8 +145,6 @@ def test_only_listed_variables_are_read(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_every_variable_that_the_code_reads_is_listed() -> None:
-    import re
-
     import whiflash
 
     folder = Path(whiflash.__file__).parent

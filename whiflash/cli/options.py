@@ -10,6 +10,7 @@ import typer
 from whiflash.config import EngineConfig
 from whiflash.core.errors import ConfigError
 from whiflash.core.params import SamplingParams
+from whiflash.core.places import STORE_SCHEMES
 
 Model = Annotated[
     str | None, typer.Option("--model", help="built-in name, folder or hub name [smollm2-135m]")
@@ -66,7 +67,10 @@ def store_of(store: str | None, redis: str | None) -> str | None:
     if store is not None and redis is not None:
         raise ConfigError("--store and --redis exclude each other; name one place")
     if redis is not None and "://" not in redis:
-        raise ConfigError(f"--redis {redis} is no URL; write redis://HOST:6379/0")
+        raise ConfigError(
+            f"--redis {redis} is no URL; write redis://HOST:6379/0, or one of "
+            f"{', '.join(f'{scheme}://' for scheme in STORE_SCHEMES[1:])}"
+        )
     return redis if store is None else store
 
 

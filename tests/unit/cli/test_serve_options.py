@@ -35,6 +35,13 @@ def test_a_public_address_needs_keys(capsys: pytest.CaptureFixture[str], host: s
     assert "whiflash keys new" in line
 
 
+@pytest.mark.parametrize("host", ["300.1.1.1", "999", "1.2.3", "a:b", "http://a", "[::1]", "a b"])
+def test_what_is_no_address_is_called_so(capsys: pytest.CaptureFixture[str], host: str) -> None:
+    line = told(capsys, "--host", host, "--http-port", "0", "--grpc-port", "0")
+    assert f"host {host!r} is no address" in line
+    assert "public" not in line
+
+
 @pytest.mark.parametrize("option", ["--http-port", "--grpc-port"])
 def test_a_port_in_use_is_told_with_its_option(
     capsys: pytest.CaptureFixture[str], option: str
@@ -127,11 +134,23 @@ def test_keys_new_without_a_file_prints_key_and_entry(capsys: pytest.CaptureFixt
     ("options", "rule"),
     [
         (("--redis", "redis://127.0.0.1:1/0"), "needs WHIFLASH_STORE_KEYS"),
-        (("--redis", "127.0.0.1:6379"), "is no URL"),
+        (("--redis", "127.0.0.1:6379"), "is no URL; write redis://"),
+        (
+            ("--redis", "foo://u:secret@x"),
+            "foo:// is no store; write one of redis://, rediss://, u",
+        ),
+        (
+            ("--store", "foo://u:secret@x"),
+            "foo:// is no store; write one of redis://, rediss://, u",
+        ),
+        (("--store", __file__), f"{__file__} is a file; name a folder"),
+        (("--store", f"{__file__}/below"), f"{__file__} is a file; name a folder"),
         (("--redis", "redis://h/0", "--store", "file"), "exclude each other"),
     ],
 )
 def test_a_store_that_cannot_be_used_is_told(
     capsys: pytest.CaptureFixture[str], options: tuple[str, ...], rule: str
 ) -> None:
-    assert rule in told(capsys, "--http-port", "0", "--grpc-port", "0", *options)
+    line = told(capsys, "--http-port", "0", "--grpc-port", "0", *options)
+    assert rule in line
+    assert "secret" not in line

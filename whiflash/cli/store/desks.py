@@ -78,9 +78,9 @@ def open_desk(place: Place, *, may_create: bool = False) -> Iterator[Desk]:
     address = place.server
     if address is None:
         store = place.store or FILE
+        config = EngineConfig.of(store=store, assume_noeviction=place.assume_noeviction)
         if not may_create:
             require_store(store)
-        config = EngineConfig.of(store=store, assume_noeviction=place.assume_noeviction)
         try:
             opened = open_store(config)
         except StoreLockedError as error:
@@ -98,8 +98,6 @@ def require_store(store: str) -> None:
     folder = store_folder(store)
     if folder is None or is_store(folder):
         return
-    if folder.exists() and not folder.is_dir():
-        raise ConfigError(f"the store {folder} is a file; name the store's folder")
     raise ConfigError(
         f"there is no trajectory store at {folder}; `whiflash serve` and `whiflash store import` "
         "make one, --store names another folder"

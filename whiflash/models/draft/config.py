@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from whiflash.core.errors import ModelError, UnsupportedModelError
+from whiflash.core.wording import explain
 
 Table = TypeVar("Table", bound=BaseModel)
 ACTIVATION = "silu"
@@ -49,9 +50,8 @@ def parse(table: type[Table], config: Mapping[str, Any], source: Path) -> Table:
     try:
         return table.model_validate(dict(config))
     except ValidationError as error:
-        flaw = error.errors()[0]
-        field = ".".join(str(part) for part in flaw["loc"])
-        raise ModelError(f"{source / 'config.json'}: {field}: {flaw['msg']}") from error
+        told = explain(error.errors(include_url=False)[:1], table)
+        raise ModelError(f"{source / 'config.json'}: {told}") from error
 
 
 def require_plain(shape: DecoderShape, source: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
+from whiflash.core.wording import plain_reason
 from whiflash.serving.errors import code_of, message_of, param_of, retry_after, status_of
 
 _INVALID = "invalid_request_error"
@@ -110,9 +111,8 @@ def _message(kind: str, message: str, param: str, context: Mapping[str, Any]) ->
         return f"unknown parameter: '{param}'; docs/api.md lists those that are honoured"
     if kind == "missing":
         return f"missing required parameter: '{param}'"
-    if kind == "model_type":
-        message = "Input should be an object"
-    return message if "param" in context or not param else f"{param}: {message}"
+    reason = plain_reason(kind, message, context, table="object")
+    return reason if "param" in context or not param else f"{param}: {reason}"
 
 
 def _param(place: tuple[str | int, ...], body: object, kind: str) -> str:

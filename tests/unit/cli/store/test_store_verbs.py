@@ -128,7 +128,7 @@ def test_owners_are_apart(capsys: Capture, model: str) -> None:
         ),
         (("export", "--store", "memory"), "memory"),
         (("stats",), "there is no trajectory store at"),
-        (("export", "--store", CHATS), "is a file; name the store's folder"),
+        (("export", "--store", CHATS), "is a file; name a folder"),
         (("import", CHATS, "--model", "no-such-model"), "no-such-model"),
         (("import", str(SAMPLES)), "is no file"),
         (("import",), "Missing argument"),
