@@ -99,17 +99,12 @@ def _survey(
     work_dir: Path, folder: Path, settings: EngineConfig, num_texts: int, limit: TimeLimit
 ) -> tuple[Survey, bool]:
     """Logs what is missing; whether all is there."""
-    from whiflash.training.data.generations import (
-        FOLDER,
-        generations_target,
-        read_generations,
-    )
+    from whiflash.training.data.generations import generations_target, read_generations, text_seed
     from whiflash.training.data.prompts import training_prompt
-    from whiflash.training.files import read_settings
     from whiflash.training.progress import StageBar
     from whiflash.training.router.survey import Survey
 
-    data_seed = int(read_settings(work_dir / FOLDER)["seed"])
+    data_seed = text_seed(work_dir)
     chosen = [text for text, _ in zip(read_generations(work_dir), range(num_texts), strict=False)]
     facts: dict[str, Any] = {
         "target": generations_target(work_dir),

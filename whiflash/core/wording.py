@@ -22,7 +22,6 @@ _LENGTHS: Final = {
     "too_long": ("at most", "max_length", "entries"),
 }
 _SENTENCES: Final = {
-    "literal_error": "must be {expected}",
     "missing": "is missing",
     "union_tag_invalid": "its {discriminator} must be one of {expected_tags}, not '{tag}'",
     "union_tag_not_found": "its {discriminator} is missing",
@@ -75,9 +74,11 @@ def plain_reason(
         return f"must be {words} {_number(context[key])}"
     if kind in _LENGTHS:
         return _length(kind, context)
+    if kind == "literal_error":
+        expected = str(context["expected"])
+        return "must be " + expected.replace("True", "true").replace("False", "false")
     if kind in _SENTENCES:
-        said = _SENTENCES[kind].format_map(context)
-        return said.replace("True", "true").replace("False", "false")
+        return _SENTENCES[kind].format_map(context)
     stem = _ENDING.sub("", kind)
     if stem != kind and stem in _TABLES:
         return f"must be {'an' if table[0] in 'aeiou' else 'a'} {table}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -63,13 +64,18 @@ def keep_settings(folder: Path, settings: Mapping[str, Any]) -> None:
         )
 
 
-def read_settings(folder: Path) -> dict[str, Any]:
-    """What the folder was made with. Raises ConfigError if that is not there or broken."""
+def read_settings(folder: Path, stage: str = "") -> dict[str, Any]:
+    """What the folder was made with. Raises ConfigError if that is not there or broken.
+
+    stage: of `whiflash train`, which makes this folder of a work folder: told where it is missing.
+    """
     path = folder / _SETTINGS
     try:
         table = json.loads(path.read_text(encoding="utf-8"))
     except OSError:
-        raise ConfigError(f"{folder} holds no work of this kind: {path.name} is missing") from None
+        hint = f"whiflash train {stage} --work-dir {shlex.quote(str(folder.parent))}"
+        told = f"; `{hint}` makes it, with the --model that is trained for" if stage else ""
+        raise ConfigError(f"there is no {folder.name} in {folder.parent}{told}") from None
     except ValueError:
         raise ConfigError(f"{path} is damaged; take another folder") from None
     if not isinstance(table, dict):

@@ -53,6 +53,20 @@ def test_a_sitting_that_is_too_short_says_so(
 
 
 @pytest.mark.parametrize(
+    "arguments", [("features",), ("eagle3",), ("dflash",), ("router", "--drafter", "retrieval")]
+)
+def test_an_empty_folder_is_told_with_the_stage_that_fills_it(
+    arguments: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "a b"
+    assert run(["train", *arguments, "--work-dir", str(folder)]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert f"there is no generations in {folder}; " in error
+    assert f"`whiflash train data --work-dir '{folder}'`" in error
+
+
+@pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (("eagle3", "--products", "int8"), "--products int8 is unknown"),
@@ -60,7 +74,6 @@ def test_a_sitting_that_is_too_short_says_so(
             ("router", "--drafter", "retrieval", "--positive", "eagle3"),
             "add --drafter eagle3:FOLDER",
         ),
-        (("dflash",), "holds no work of this kind"),
     ],
 )
 def test_mistakes_are_told_in_one_line(

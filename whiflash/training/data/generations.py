@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from whiflash.chat.format import ChatFormat
 from whiflash.core.errors import ConfigError, InvalidRequestError, ModelError
@@ -181,24 +181,32 @@ class _Run:
 
 def read_generations(work_dir: Path) -> Iterator[Generation]:
     """The answers that are there so far, skipped ones left out. Raises ConfigError."""
-    folder = work_dir / FOLDER
-    settings = read_settings(folder)
-    shards = RecordShards(folder, settings["num_prompts"], _SHARD_RECORDS)
+    settings = _settings_of(work_dir)
+    shards = RecordShards(work_dir / FOLDER, settings["num_prompts"], _SHARD_RECORDS)
     found = (Generation.of_record(record) for record in shards.records())
     return (generation for generation in found if generation.answer)
 
 
 def require_text(work_dir: Path) -> None:
     """Raises ConfigError unless a shard of text is complete: others are not trained on."""
-    read_settings(work_dir / FOLDER)
+    _settings_of(work_dir)
     if not any((work_dir / FOLDER).glob("*.jsonl.zst")):
         raise ConfigError(f"{work_dir} holds fewer than {_SHARD_RECORDS} answers, the least that "
                           "is trained on; run `whiflash train data` for longer")  # fmt: skip
 
 
+def text_seed(work_dir: Path) -> int:
+    """The seed that the text's prompts were drawn with. Raises ConfigError."""
+    return int(_settings_of(work_dir)["seed"])
+
+
 def generations_target(work_dir: Path) -> str:
     """Fingerprint of the target that wrote the text in `work_dir`. Raises ConfigError."""
-    return str(read_settings(work_dir / FOLDER)["target"])
+    return str(_settings_of(work_dir)["target"])
+
+
+def _settings_of(work_dir: Path) -> dict[str, Any]:
+    return read_settings(work_dir / FOLDER, "data")
 
 
 def chat_render(engine: Engine) -> Render:

@@ -85,7 +85,7 @@ class TargetFacts:
     @classmethod
     def read(cls, folder: Path) -> Self:
         """Raises ConfigError."""
-        table = read_settings(folder)
+        table = read_settings(folder, "features")
         if table.pop("format", None) != _FORMAT:
             raise ConfigError(f"{folder} was written by another version; take another folder")
         table["boundaries"] = tuple(table["boundaries"])
