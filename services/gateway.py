@@ -15,6 +15,7 @@ from ray.serve.handle import DeploymentHandle
 
 from services.config import ClusterSettings
 from services.directory import ServeDirectory
+from services.one_request_id import OneRequestId
 from services.verifier import NAME as VERIFIER
 from whiflash.api.v1 import generation_service_pb2 as pb
 from whiflash.api.v1 import trajectory_service_pb2 as store_pb
@@ -59,7 +60,7 @@ class Gateway:
 
     def __serve_build_asgi_app__(self) -> Any:
         """Called by Serve after the constructor."""
-        return create_app(self._parts.service, self._parts.backend.tokenizer)
+        return OneRequestId(create_app(self._parts.service, self._parts.backend.tokenizer))
 
     async def Generate(  # noqa: N802
         self, request: pb.GenerateRequest, grpc_context: RayServegRPCContext

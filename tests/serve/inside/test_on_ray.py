@@ -31,6 +31,7 @@ from whiflash.client import (
 )
 from whiflash.core.params import SamplingParams
 from whiflash.engine.engine import Engine
+from whiflash.testing.conformance import run_conformance
 from whiflash.testing.waiting import wait_for
 
 OPTIONS: dict[str, Any] = {"max_tokens": 150, "ignore_eos": True, "temperature": 1.0}
@@ -161,6 +162,10 @@ def test_other_weights_and_another_policy_reach_verifiers_that_run(
         assert {process.pid for process in replicas("")} == before, "a replica was replaced"
     finally:
         serve.run(app.build({"config": str(config)}), name=app.APP, route_prefix="/")
+
+
+def test_the_front_ends_own_tests_pass_through_serves_ingress(target: str, url: str) -> None:
+    run_conformance(url, target)
 
 
 def test_errors_keep_their_status(target: str, url: str) -> None:
