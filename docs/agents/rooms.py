@@ -5,6 +5,10 @@ four. A larger one needs none.
 """
 
 import json
+import os
+import socket
+import sys
+from urllib.parse import urlsplit
 
 SYSTEM = "You book meeting rooms."
 BOOKED = {("Thursday", "14:30", "Blue"): "press call"}
@@ -19,6 +23,20 @@ QUESTIONS = (
     "Book room Red on Wednesday at 09:00 for the sales meeting.",
     "Book room Blue on Monday at 15:00 for the safety training.",
 )
+
+
+def require_server(address: str | None = None) -> None:
+    """Ends the program with one line where nobody listens at the address, by default that of
+    OPENAI_BASE_URL."""
+    address = os.environ.get("OPENAI_BASE_URL", "") if address is None else address
+    if not address:
+        sys.exit("OPENAI_BASE_URL is not set; start `whiflash serve`, then export what is above")
+    place = urlsplit(address if "//" in address else f"//{address}")
+    port = place.port or {"https": 443}.get(place.scheme, 80)
+    try:
+        socket.create_connection((place.hostname or "", port), timeout=5).close()
+    except OSError as error:
+        sys.exit(f"no server at {address} ({error}); start `whiflash serve`, wait for `ready`")
 
 
 def book_room(title: str, day: str, time: str, room: str) -> str:

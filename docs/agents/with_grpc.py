@@ -6,12 +6,14 @@ python docs/agents/with_grpc.py
 import json
 import sys
 
-from rooms import QUESTIONS, TOOL, book_room, example_messages
+from rooms import QUESTIONS, TOOL, book_room, example_messages, require_server
 
 from whiflash.client import Chat, Client, Ended, history_message
 
+address = sys.argv[1] if sys.argv[1:] else "127.0.0.1:9000"
+require_server(address)
 messages = example_messages()
-with Client(*sys.argv[1:2]) as client:
+with Client(address) as client:
     for question in QUESTIONS:
         messages.append({"role": "user", "content": question})
         for _ in range(4):

@@ -16,7 +16,7 @@ from langchain_core.messages import (
 )
 from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI
-from rooms import QUESTIONS, SYSTEM, book_room, example_turns
+from rooms import QUESTIONS, SYSTEM, book_room, example_turns, require_server
 
 
 def examples() -> list[BaseMessage]:
@@ -33,6 +33,7 @@ def examples() -> list[BaseMessage]:
     return messages
 
 
+require_server()
 rooms = tool(book_room)
 model = ChatOpenAI(
     model=os.environ.get("WHIFLASH_MODEL", "smollm2-135m"),

@@ -7,8 +7,9 @@ python docs/agents/with_openai.py
 import json
 
 from openai import OpenAI
-from rooms import QUESTIONS, TOOL, book_room, example_messages
+from rooms import QUESTIONS, TOOL, book_room, example_messages, require_server
 
+require_server()
 client = OpenAI()
 model = client.models.list().data[0].id
 messages = example_messages()

@@ -18,7 +18,7 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 from pydantic_ai.models.openai import OpenAIChatModel
-from rooms import QUESTIONS, SYSTEM, book_room, example_turns
+from rooms import QUESTIONS, SYSTEM, book_room, example_turns, require_server
 
 
 def examples() -> list[ModelMessage]:
@@ -50,4 +50,5 @@ async def main() -> None:
         print(f"{usage.input_tokens} prompt tokens, {usage.cache_read_tokens} cached")
 
 
+require_server()
 asyncio.run(main())
