@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -108,8 +108,20 @@ SETS: Final = (
 """As the evaluation data holds them; records as its README describes them."""
 
 
+class Recordings(Protocol):
+    """Sets of runs by name, read when they are asked for."""
+
+    @property
+    def sets(self) -> Sequence[RecordedSet]: ...
+
+    def runs(self, which: RecordedSet) -> list[RecordedRun]:
+        """Those with an assistant's turn. Raises ConfigError on what cannot be read."""
+        ...
+
+
 class RecordedData:
-    """A folder of evaluation data. Sets whose file is missing are left out."""
+    """A folder of evaluation data. Sets whose file is missing are left out. Implements
+    Recordings."""
 
     def __init__(self, folder: Path, writer: RunWriter, max_runs: int | None = None) -> None:
         """Raises ConfigError where none of the files is there."""

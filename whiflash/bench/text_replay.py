@@ -10,7 +10,13 @@ from typing import Any, Final
 
 from whiflash.bench.draft_rules import RULES
 from whiflash.bench.forced_replay import ForcedReplay, ReplayResult, ReplaySetting
-from whiflash.bench.recordings import RecordedData, RecordedRun, RecordedSet, RunWriter
+from whiflash.bench.recordings import (
+    RecordedData,
+    RecordedRun,
+    RecordedSet,
+    Recordings,
+    RunWriter,
+)
 from whiflash.chat.format import ChatFormat
 from whiflash.models.files import ModelFiles
 from whiflash.models.sources import resolve
@@ -45,7 +51,7 @@ class TextReplay:
     not measured; each run of the second half enters it when it is done. Probabilities are learned
     in the second half alone."""
 
-    def __init__(self, data: RecordedData, sizes: ReplaySizes, say: Say) -> None:
+    def __init__(self, data: Recordings, sizes: ReplaySizes, say: Say) -> None:
         self._data = data
         self._sizes = sizes
         self._say = say
@@ -168,11 +174,14 @@ def _named(name: str, result: ReplayResult) -> Row:
     return {f"{name}_{key}": value for key, value in _figures(result).items()}
 
 
-def open_replay(model: str, folder: Path, sizes: ReplaySizes, say: Say) -> TextReplay:
-    """With a model's tokenizer and template; its weights are not read. Raises ConfigError,
-    ModelError."""
+def run_writer(model: str) -> RunWriter:
+    """With a model's tokenizer and template; its weights are not read. Raises ModelError."""
     path = resolve(model)
     files = ModelFiles.at(path)
     tokenizer = HFTokenizer.load(files.folder, files.gguf_name)
-    writer = RunWriter(ChatFormat.for_model(path, model), tokenizer)
-    return TextReplay(RecordedData(folder, writer, sizes.max_runs), sizes, say)
+    return RunWriter(ChatFormat.for_model(path, model), tokenizer)
+
+
+def open_replay(model: str, folder: Path, sizes: ReplaySizes, say: Say) -> TextReplay:
+    """Over a folder of evaluation data. Raises ConfigError, ModelError."""
+    return TextReplay(RecordedData(folder, run_writer(model), sizes.max_runs), sizes, say)

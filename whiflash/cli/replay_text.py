@@ -15,7 +15,7 @@ from whiflash.core.errors import ConfigError
 
 Data = Annotated[
     Path | None,
-    typer.Option("--data", help="folder of recorded runs: tau_bench_airline.jsonl.gz, ..."),
+    typer.Option("--data", help="folder of recorded runs: files as `whiflash store import` reads"),
 ]
 Quick = Annotated[bool, typer.Option("--quick", help="the first runs alone, to see that it works")]
 DEFAULT_MODEL = "smollm2-135m"
@@ -37,14 +37,15 @@ def text(
     """Draft along recorded agent runs: how many tokens a round, how many drafts wasted, with and
     without a store. The recorded text is what is accepted: no model runs, its tokenizer and chat
     template alone are read. The first half of a set's runs only warms the store."""
-    if data is None:
-        raise ConfigError(
-            "give --data FOLDER with recorded runs, such as tau_bench_airline.jsonl.gz"
-        )
-    from whiflash.bench.text_replay import FULL, QUICK, open_replay
+    from whiflash.bench.text_replay import FULL, QUICK, TextReplay, run_writer
+    from whiflash.cli.replay_runs import PAGE, open_runs, require_runs
 
+    if data is None:
+        raise ConfigError(f"give --data FOLDER with recorded runs; {PAGE}")
+    require_runs(data)
     sizes = QUICK if quick else FULL
-    replay = open_replay(model or DEFAULT_MODEL, data, sizes, _say)
+    runs = open_runs(data, run_writer(model or DEFAULT_MODEL), sizes.max_runs)
+    replay = TextReplay(runs, sizes, _say)
     sections = {name: getattr(replay, name)() for name in HEADINGS}
     if as_json:
         typer.echo(json.dumps({"model": model or DEFAULT_MODEL, **sections}))

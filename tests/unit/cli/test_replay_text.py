@@ -10,7 +10,9 @@ import pytest
 from whiflash.cli.main import run
 from whiflash.testing.http_server import write_chat_toy
 
-SAMPLES = str(Path(__file__).parents[2] / "data" / "replay")
+DATA = Path(__file__).parents[2] / "data"
+SAMPLES = str(DATA / "replay")
+OWN = DATA / "trajectories"
 
 
 @pytest.fixture(scope="module")
@@ -51,8 +53,10 @@ def test_tables_for_a_person(capsys: pytest.CaptureFixture[str], model: str) -> 
 @pytest.mark.parametrize(
     ("arguments", "rule"),
     [
-        ((), "give --data FOLDER"),
-        (("--data", "no-such-folder"), "holds none of"),
+        ((), "give --data FOLDER with recorded runs; docs/trajectories.md says"),
+        (("--data", "/nope"), "--data /nope is not there; name a folder of recorded runs (docs/"),
+        (("--data", __file__), "is a file; name a folder of recorded runs (docs/"),
+        (("--data", str(DATA)), "holds no recorded runs; docs/trajectories.md says what"),
         (("--data", SAMPLES, "--model", "no-such-model"), "no-such-model"),
         (("--data",), "requires an argument"),
     ],
@@ -63,3 +67,32 @@ def test_mistakes_are_told_in_one_line(
     assert run(["replay", "text", *arguments]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert rule in line
+
+
+def test_files_as_their_makers_write_them_are_sets(
+    capsys: pytest.CaptureFixture[str], model: str
+) -> None:
+    assert run(["replay", "text", "--data", str(OWN), "--model", model, "--quick", "--json"]) == 0
+    rows = {row["set"]: row for row in json.loads(capsys.readouterr().out)["sources"]}
+    assert rows.keys() == {"bfcl_truth.jsonl", "chat.jsonl", "tau_bench.json", "SWE-agent .traj"}
+    assert rows["tau_bench.json"]["runs"] == 2
+    assert all(row["local_tokens_per_round"] >= 1.0 for row in rows.values())
+
+
+@pytest.mark.parametrize(
+    ("record", "rule"),
+    [
+        ('{"messages": [{"content": "x"}]}', "runs.jsonl:1: messages: message 0 has no role"),
+        ('{"prompt": "x"}', "runs.jsonl:1: it has none of the fields"),
+        ("{", "runs.jsonl:1: it is no JSON"),
+        ('{"tokens": [1], "tokenizer": "t"}', "runs.jsonl:1: an export holds no prompts"),
+        ('{"messages": [{"role": "user", "content": "x"}]}', "holds no turn of an assistant"),
+        ("", "holds no turn of an assistant"),
+    ],
+)
+def test_a_record_that_is_no_run_is_named(
+    record: str, rule: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], model: str
+) -> None:
+    (tmp_path / "runs.jsonl").write_text(record)
+    assert run(["replay", "text", "--data", str(tmp_path), "--model", model, "--quick"]) == 2
+    assert rule in capsys.readouterr().err.splitlines()[-1]

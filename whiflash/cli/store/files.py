@@ -50,8 +50,17 @@ def total_bytes(paths: list[Path]) -> int:
     return sum(path.stat().st_size for path in paths)
 
 
+def is_read(path: Path) -> bool:
+    """Whether files of that ending are read."""
+    return _suffix(path) in LINES + WHOLE
+
+
+def _suffix(path: Path) -> str:
+    return Path(path.stem).suffix if path.suffix == ".gz" else path.suffix
+
+
 def _kind(path: Path) -> str:
-    suffix = Path(path.stem).suffix if path.suffix == ".gz" else path.suffix
+    suffix = _suffix(path)
     if suffix not in LINES + WHOLE:
         raise ConfigError(
             f"{path}: {suffix or 'no ending'} is not read; name it "
@@ -65,7 +74,12 @@ def _records(path: Path, raw: IO[bytes]) -> Iterator[FoundRecord]:
     if _kind(path) in LINES:
         yield from _lines(path, stream)
         return
-    whole = _parsed(str(path), stream.read())
+    data = stream.read()
+    whole = _parsed(str(path), data)
+    first, *others = data.splitlines() or [b""]
+    if whole.problem and others and not _parsed("", first).problem:
+        yield from _lines(path, io.BytesIO(data))  # JSON lines, as BFCL calls .json
+        return
     if whole.problem or not isinstance(whole.value, list):
         yield whole
         return

@@ -33,6 +33,18 @@ def called(conversation: Conversation) -> list[tuple[str, dict[str, Any]]]:
     return [(c["function"]["name"], json.loads(c["function"]["arguments"])) for c in calls]
 
 
+def test_json_lines_are_read_under_either_name(tmp_path: Path) -> None:
+    """BFCL's result files are JSON lines and end in .json."""
+    file = tmp_path / "BFCL_v4_multi_turn_base_result.json"
+    file.write_bytes((SAMPLES / "bfcl_truth.jsonl").read_bytes())
+    found = list(read_files([file], print))
+    assert [record.value for record in found] == [r.value for r in records("bfcl_truth.jsonl")]
+    assert [record.place for record in found] == [f"{file}:1", f"{file}:2"]
+    file.write_text("{\n]")
+    (broken,) = read_files([file], print)
+    assert "it is no JSON" in broken.problem
+
+
 def test_chats_as_json_lines() -> None:
     first, second = conversations("chat.jsonl")
     assert (first.run_id, second.run_id) == ("tau_bench_airline/0/0", "tau_bench_airline/1/0")
