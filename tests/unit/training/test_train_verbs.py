@@ -14,7 +14,7 @@ from whiflash.engine.engine import Engine
 
 def _train(arm: str, toy_folder: Path, work_dir: Path, *more: str) -> int:
     return run(
-        ["train", arm, "--quick", "--max-minutes", "2", "--model", str(toy_folder), "--dtype",
+        ["train", arm, "--quick", "--max-minutes", "20", "--model", str(toy_folder), "--dtype",
          "float64", "--no-chat", "--work-dir", str(work_dir), "--products", "float32", *more]
     )  # fmt: skip
 
