@@ -75,7 +75,7 @@ def read_settings(folder: Path, stage: str = "") -> dict[str, Any]:
     except OSError:
         hint = f"whiflash train {stage} --work-dir {shlex.quote(str(folder.parent))}"
         told = f"; `{hint}` makes it, with the --model that is trained for" if stage else ""
-        raise ConfigError(f"there is no {folder.name} in {folder.parent}{told}") from None
+        raise ConfigError(f"{folder.parent} has no {folder.name} yet{told}") from None
     except ValueError:
         raise ConfigError(f"{path} is damaged; take another folder") from None
     if not isinstance(table, dict):

@@ -62,7 +62,7 @@ def test_an_empty_folder_is_told_with_the_stage_that_fills_it(
     assert run(["train", *arguments, "--work-dir", str(folder)]) == 2
     error = capsys.readouterr().err
     assert error.count("\n") == 1
-    assert f"there is no generations in {folder}; " in error
+    assert f"{folder} has no generations yet; " in error
     assert f"`whiflash train data --work-dir '{folder}'`" in error
 
 

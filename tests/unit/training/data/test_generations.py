@@ -107,5 +107,5 @@ def test_too_little_text_is_told(tmp_path: Path) -> None:
 
 
 def test_text_of_nobody_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"there is no generations in .*; `whiflash train data "):
+    with pytest.raises(ConfigError, match=r"has no generations yet; `whiflash train data "):
         list(read_generations(tmp_path))
