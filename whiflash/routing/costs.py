@@ -45,8 +45,9 @@ class CostModel:
     per cent, however slow it was.
 
     draft: (fixed, per row) milliseconds per arm where known at load. An arm that was never
-    measured counts as free, so that it is tried, and is known after one call. Catch-up is fixed
-    plus per token, learned alike.
+    measured counts as free, so that it is tried. Its first call is no measure: it loads and
+    compiles, and an arm that looked so dear would not be called again. It is known after two.
+    Catch-up is fixed plus per token, learned alike; the first one absorbs a whole prompt.
     """
 
     def __init__(
@@ -101,15 +102,20 @@ class CostModel:
         if step.tokens > 0 and step.verify_ms > 0.0:
             self._correct_verify(step.tokens, step.verify_ms)
         for arm, ms in step.draft_ms.items():
-            if arm != NONE:
-                fit = self._drafts.setdefault(arm, LinearCost())
-                fit.observe((draft_rows or {}).get(arm, 0), ms)
+            self._observe_draft(arm, (draft_rows or {}).get(arm, 0), ms)
         for arm, (tokens, ms) in step.catch_up.items():
-            self._catch_ups.setdefault(arm, LinearCost()).observe(tokens, ms)
+            fit = self._catch_ups.setdefault(arm, LinearCost(begins_large=True))
+            fit.observe(tokens, ms)
         if step.was_decode_only:
             other = step.total_ms - step.verify_ms - sum(step.draft_ms.values())
             other -= sum(ms for _, ms in step.catch_up.values())
             self._other.observe(rows, max(other, 0.0))
+
+    def _observe_draft(self, arm: str, rows: int, ms: float) -> None:
+        if arm in self._drafts:
+            self._drafts[arm].observe(rows, ms)
+        elif arm != NONE and rows > 0:
+            self._drafts[arm] = LinearCost()
 
     def forget_arm(self, arm: str) -> None:
         """As one that was never measured."""

@@ -8,8 +8,10 @@ class LinearCost:
 
     Both coefficients stay >= 0. While only one row count was seen, all of the cost counts as
     fixed: a batched call is dearer by less than its share, and the slope is learned at the
-    first other row count. A single slow call (this is wall clock) counts at most `max_ratio`
-    times the prediction.
+    first other row count. Where the first count may be a large one (`begins_large`) only one
+    row's share of it does: a small call that looked as dear would not be made, so its cost never
+    learned. A single slow call (this is wall clock) counts at most `max_ratio` times the
+    prediction.
     """
 
     def __init__(
@@ -20,6 +22,7 @@ class LinearCost:
         window: int = 200,
         max_ratio: float = 3.0,
         warm_up: int = 8,
+        begins_large: bool = False,
     ) -> None:
         self.fixed_ms = fixed_ms
         self.per_row_ms = per_row_ms
@@ -27,6 +30,7 @@ class LinearCost:
         self._keep = 1.0 - 1.0 / window
         self._max_ratio = max_ratio
         self._warm_up = warm_up
+        self._begins_large = begins_large
         self._weight = self._x = self._y = self._xx = self._xy = 0.0
 
     def at(self, rows: int) -> float:
@@ -51,7 +55,9 @@ class LinearCost:
         mean_x, mean_y = self._x / self._weight, self._y / self._weight
         spread = self._xx / self._weight - mean_x * mean_x
         tilt = self._xy / self._weight - mean_x * mean_y
-        slope = max(tilt / spread, 0.0) if spread > 1e-6 * mean_x * mean_x else 0.0
+        slope = (1.0 - 1.0 / mean_x) * mean_y / mean_x if self._begins_large else 0.0
+        if spread > 1e-6 * mean_x * mean_x:
+            slope = max(tilt / spread, 0.0)
         if slope * mean_x > mean_y:
             slope = mean_y / mean_x
         self.per_row_ms = slope

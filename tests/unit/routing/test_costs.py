@@ -131,3 +131,12 @@ def test_other_threads_may_ask_while_it_learns():
                 costs.check_integrity()
     finally:
         sys.setswitchinterval(interval)
+
+
+def test_an_arms_first_call_is_no_measure_of_the_next():
+    """It loads and compiles; an arm that looked so dear would not be called again."""
+    costs = CostModel(CURVE)
+    costs.observe(step(1, 30.0, draft=400.0), 1, {"a": 1})
+    assert costs.draft_ms("a", 1) == 0.0
+    costs.observe(step(1, 30.0, draft=6.0), 1, {"a": 1})
+    assert costs.draft_ms("a", 1) == pytest.approx(6.0)

@@ -57,3 +57,20 @@ def test_nonsense_is_ignored():
     cost.observe(0, 3.0)
     cost.observe(4, -1.0)
     assert (cost.num_observed, cost.at(2)) == (0, 2.0)
+
+
+def test_a_first_count_that_is_large_does_not_make_small_calls_dear():
+    """One catch-up of a prompt took 60 ms: as a fixed cost it would keep the arm off for good."""
+    cost = LinearCost(begins_large=True)
+    cost.observe(400, 60.0)
+    assert cost.at(1) == pytest.approx(0.3, rel=0.01)
+    assert cost.at(400) == pytest.approx(60.0)
+    cost.observe(1, 2.0)
+    assert cost.at(1) == pytest.approx(2.0)
+    assert cost.at(400) == pytest.approx(60.0)
+
+
+def test_a_first_count_of_one_is_all_fixed():
+    cost = LinearCost(begins_large=True)
+    cost.observe(1, 2.0)
+    assert cost.at(400) == pytest.approx(2.0)
