@@ -16,11 +16,13 @@ from whiflash.core.errors import ModelError
 
 @dataclass(frozen=True, slots=True)
 class ShippedDrafter:
-    """arm: eagle3 or dflash; accepted_length: on held-out prompts, greedy chains."""
+    """arm: eagle3 or dflash. On held-out prompts, greedy chains: accepted_length, and by position
+    the share of drafts that was accepted up to there."""
 
     arm: str
     folder: Path
     accepted_length: float
+    positions: tuple[float, ...]
 
     def record(self) -> dict[str, Any]:
         """JSON-able."""
@@ -39,8 +41,10 @@ def shipped_drafters(fingerprint: str, root: Path | None = None) -> tuple[Shippe
         try:
             table = json.loads(path.read_text(encoding="utf-8"))
             if table["target"]["fingerprint"] == fingerprint:
-                length = float(table["acceptance"]["all"]["accepted_length"])
-                found.append(ShippedDrafter(str(table["arm"]), path.parent, length))
+                known = table["acceptance"]["all"]
+                length, positions = float(known["accepted_length"]), map(float, known["positions"])
+                arm = str(table["arm"])
+                found.append(ShippedDrafter(arm, path.parent, length, tuple(positions)))
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ModelError(f"{path} is damaged; install WhiFlash again") from error
     return tuple(found)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,7 +38,8 @@ class Pair(NamedTuple):
 
 class ExpectedSurvival:
     """By a learned head where there is one; else a draft at hand is believed as far as it can be
-    trusted, and an arm that is still to draft just pays its cost.
+    trusted, and an arm that is still to draft does as on held-out texts where that is known, or
+    just pays its cost.
 
     A head whose answer is no number is off for good, named in the log and in `describe`; a row
     whose signals are no numbers is read without heads, and counted.
@@ -62,6 +63,10 @@ class ExpectedSurvival:
     def take(self, heads: SurvivalHeads) -> None:
         """From now on these are the learned heads."""
         self._heads, self._off = heads, set()
+
+    def take_found(self, found: Mapping[str, Sequence[float]]) -> None:
+        """By arm, survival by rank of its drafts on held-out texts."""
+        self._prior.take(found)
 
     def forget_arm(self, arm: str) -> None:
         """Its drafts are made with other weights: what was learned of it says nothing."""

@@ -25,7 +25,7 @@ def _write(root: Path, target: str, arm: str, fingerprint: str) -> Path:
     table = {
         "arm": arm,
         "target": {"fingerprint": fingerprint},
-        "acceptance": {"all": {"accepted_length": 2.5}},
+        "acceptance": {"all": {"accepted_length": 2.5, "positions": [0.9, 0.6]}},
     }
     (folder / "training.json").write_text(json.dumps(table))
     (folder / "model.safetensors").write_bytes(b"weights")
@@ -38,7 +38,9 @@ def test_a_target_finds_its_own(tmp_path: Path) -> None:
     _write(tmp_path, "two", "eagle3", "bb")
     found = shipped_drafters("aa", tmp_path)
     assert [(s.arm, s.folder) for s in found] == [("dflash", dflash), ("eagle3", eagle3)]
-    assert found[0].record() == {"arm": "dflash", "folder": str(dflash), "accepted_length": 2.5}
+    assert found[0].record() == {
+        "arm": "dflash", "folder": str(dflash), "accepted_length": 2.5, "positions": (0.9, 0.6)
+    }  # fmt: skip
     assert shipped_drafters("cc", tmp_path) == ()
 
 

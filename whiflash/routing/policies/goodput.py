@@ -4,7 +4,8 @@ What it does. It predicts the survival of each arm's nodes and leaves arm and bu
 choice. A prediction is what is expected offline times what is learned online. Offline
 (`routing.expected`): the heads of a router file, which read hidden state, entropy, margin, match
 length and recent outcomes; without a file the draft's own survival as far as it can be trusted,
-and for an arm that has not drafted yet a prior that just pays its cost. Online: accepted over
+and for an arm that has not drafted yet what drafters shipped for this target did on held-out
+texts, or a prior that just pays its cost. Online: accepted over
 expected tokens, kept per namespace and arm by match-length bucket, entropy bucket and node
 rank. Counts decay with each observation and fade with time, so no verdict stands for good. No table
 is shared between namespaces; all start from the same prior. Rounds that ended a turn are left out:
@@ -46,7 +47,7 @@ from whiflash.core.draft import DraftTree
 from whiflash.core.errors import ConfigError
 from whiflash.core.rows import NONE, Outcome, Prediction, RouteRow
 from whiflash.core.signals import SignalNeeds
-from whiflash.models.shipped import shipped_router
+from whiflash.models.shipped import shipped_drafters, shipped_router
 from whiflash.routing.costs import Costs
 from whiflash.routing.expected import ExpectedSurvival, Pair
 from whiflash.routing.explorer import Explorer
@@ -141,7 +142,9 @@ class GoodputPolicy:
                               f"{heads.names[0]}, or file=none")  # fmt: skip
 
     def take_shipped(self, fingerprint: str) -> None:
-        """The heads that come with WhiFlash for that target, where no file was named."""
+        """What comes with WhiFlash for that target: how its drafters did, and the heads where no
+        file was named. A drafter of the same name from elsewhere begins with the same figures."""
+        self._expected.take_found({one.arm: one.positions for one in shipped_drafters(fingerprint)})
         if self._file == SHIPPED and self._expected.heads is None:
             found = shipped_router(fingerprint)
             if found is not None and (file := RouterFile.read(found)).heads is not None:

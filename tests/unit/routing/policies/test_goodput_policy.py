@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 
@@ -10,8 +12,10 @@ from whiflash.core.draft import DraftTree
 from whiflash.core.errors import ConfigError
 from whiflash.core.rows import NONE, Choice, Outcome, RouteRow
 from whiflash.core.signals import Signals
+from whiflash.models.shipped import checkpoints_folder
 from whiflash.routing.costs import CostModel
 from whiflash.routing.policies.goodput import GoodputPolicy
+from whiflash.routing.setting import PolicySetting
 from whiflash.routing.trust import trusted
 
 CURVE = CostCurve(((1, 20.0), (64, 83.0)))
@@ -158,3 +162,21 @@ def test_a_dear_arm_is_tried_too_if_seldom():
 def test_wrong_values_are_refused(wrong):
     with pytest.raises(ConfigError, match="goodput"):
         policy(**wrong)
+
+
+def test_shipped_drafters_begin_with_what_their_training_found():
+    """Elsewhere, and with other weights, nothing is known of an arm of that name."""
+    (found, *_) = sorted(checkpoints_folder().glob("*/eagle3/training.json"))
+    table = json.loads(found.read_text())
+    positions = table["acceptance"]["all"]["positions"]
+    row, costs = make_row(arms=("eagle3",), max_nodes=8), CostModel(CURVE)
+    learner, other = (GoodputPolicy(costs, explore_share=0.0) for _ in range(2))
+    unknown = survival(learner, row, "eagle3")
+    learner.check_setting(PolicySetting(("eagle3",), 576, table["target"]["fingerprint"]))
+    other.check_setting(PolicySetting(("eagle3",), 576, "another target"))
+    known = survival(learner, row, "eagle3")
+    assert known[: len(positions)].tolist() == pytest.approx(positions)
+    assert not known[len(positions) :].any()
+    learner.forget_arm("eagle3", "other weights")
+    for one in (learner, other):
+        assert survival(one, row, "eagle3").tolist() == pytest.approx(unknown.tolist())
