@@ -38,11 +38,22 @@ def check_store(store: str) -> None:
     folder since a file is there. A URL is not repeated: it may hold a password."""
     scheme, is_url, _ = store.partition("://")
     if is_url:
-        if scheme.lower() not in STORE_SCHEMES:
-            accepted = ", ".join(f"{each}://" for each in STORE_SCHEMES)
-            raise ValueError(f"store: {scheme}:// is no store; write one of {accepted}")
+        _check_scheme(scheme.lower())
         return
     place = Path(store).expanduser()
     taken = next((each for each in (place, *place.parents) if each.exists()), None)
     if taken is not None and not taken.is_dir():
         raise ValueError(f"store: {taken} is a file; name a folder")
+
+
+def _check_scheme(scheme: str) -> None:
+    if scheme in STORE_SCHEMES:
+        return
+    accepted = ", ".join(f"{each}://" for each in STORE_SCHEMES)
+    for word in ("sentinel", "cluster"):
+        if word in scheme:
+            raise ValueError(
+                f"store: Redis {word.capitalize()} is not supported ({scheme}://); write one of "
+                f"{accepted}, for a single server or a proxy in front"
+            )
+    raise ValueError(f"store: {scheme}:// is no store; write one of {accepted}")

@@ -143,6 +143,8 @@ def test_keys_new_without_a_file_prints_key_and_entry(capsys: pytest.CaptureFixt
             ("--store", "foo://u:secret@x"),
             "foo:// is no store; write one of redis://, rediss://, u",
         ),
+        (("--redis", "redis+sentinel://a"), "Redis Sentinel is not supported (redis+sentinel://)"),
+        (("--redis", "redis+cluster://a"), "Redis Cluster is not supported (redis+cluster://)"),
         (("--store", __file__), f"{__file__} is a file; name a folder"),
         (("--store", f"{__file__}/below"), f"{__file__} is a file; name a folder"),
         (("--redis", "redis://h/0", "--store", "file"), "exclude each other"),
