@@ -49,11 +49,7 @@ def check_store(store: str) -> None:
 def _check_scheme(scheme: str) -> None:
     if scheme in STORE_SCHEMES:
         return
+    named = next((word for word in ("Sentinel", "Cluster") if word.lower() in scheme), "")
+    why = f": Redis {named} is not supported, a single server or a proxy is" if named else ""
     accepted = ", ".join(f"{each}://" for each in STORE_SCHEMES)
-    for word in ("sentinel", "cluster"):
-        if word in scheme:
-            raise ValueError(
-                f"store: Redis {word.capitalize()} is not supported ({scheme}://); write one of "
-                f"{accepted}, for a single server or a proxy in front"
-            )
-    raise ValueError(f"store: {scheme}:// is no store; write one of {accepted}")
+    raise ValueError(f"store: {scheme}:// is no store{why}; write one of {accepted}")
