@@ -19,7 +19,7 @@ Capture = pytest.CaptureFixture[str]
     ("arguments", "rule"),
     [
         (("--redis", "redis://127.0.0.1:1/0"), "redis://127.0.0.1:1/0 failed"),
-        (("--redis", "redis+sentinel://127.0.0.1:1"), "Sentinel is not supported"),
+        (("--redis", "redis+sentinel://127.0.0.1:1"), "redis+sentinel:// is no store"),
         (("--redis", "nonsense"), "is no URL"),
         (("--redis", "redis://127.0.0.1:1/0", "--store", "x"), "exclude each other"),
         (("--store", "memory"), "would be empty again"),
