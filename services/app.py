@@ -16,8 +16,9 @@ from ray.serve.config import (
 )
 
 from services.config import ClusterSettings, VerifierTable
-from services.drafter import DrafterHost, drafter_name
+from services.drafter import DrafterHost
 from services.gateway import Gateway
+from services.names import drafter_name
 from services.router import RouterHost
 from services.verifier import Verifier
 from whiflash import __version__

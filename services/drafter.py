@@ -14,11 +14,6 @@ from whiflash.rpc.drafter_server import DrafterServer
 from whiflash.serving.remote.hosting import drafter_host
 
 
-def drafter_name(kind: str) -> str:
-    """Of the deployment."""
-    return f"drafter_{kind}"
-
-
 @serve.deployment
 class DrafterHost:
     """`settings`: ClusterSettings.fixed_table(); `kind`: as `eagle3`; `drafter`: with its weights,

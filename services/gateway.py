@@ -15,8 +15,8 @@ from ray.serve.handle import DeploymentHandle
 
 from services.config import ClusterSettings
 from services.directory import ServeDirectory
+from services.names import GATEWAY, VERIFIER
 from services.one_request_id import OneRequestId
-from services.verifier import NAME as VERIFIER
 from whiflash.api.v1 import generation_service_pb2 as pb
 from whiflash.api.v1 import trajectory_service_pb2 as store_pb
 from whiflash.core.errors import DeadlineExceededError
@@ -30,11 +30,10 @@ from whiflash.serving.grpc.trajectories import TrajectoryServicer
 from whiflash.serving.openai.app import create_app
 from whiflash.serving.remote.gateway import Gateway as GatewayParts
 
-NAME = "gateway"
 MAX_REQUEST_BYTES = 16 << 20
 
 
-@serve.deployment(name=NAME)
+@serve.deployment(name=GATEWAY)
 @serve.ingress()
 class Gateway:
     """`settings`: ClusterSettings.fixed_table(). A method of each name in the public protos; Serve

@@ -20,23 +20,24 @@ import json
 import signal
 import sys
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import uvicorn
 
 from services.config import ClusterSettings
 from whiflash.core.errors import ConfigError, EngineClosedError, WhiFlashError
 from whiflash.obs.json_logs import configure_logs
-from whiflash.rpc.drafter_server import DrafterServer
-from whiflash.rpc.router_server import RouterServer
 from whiflash.serving.grpc.server import GrpcServer
 from whiflash.serving.listen import bind
 from whiflash.serving.openai.app import create_app
 from whiflash.serving.remote.directory import FixedDirectory
 from whiflash.serving.remote.gateway import Gateway
-from whiflash.serving.remote.host import VerifierHost
-from whiflash.serving.remote.hosting import drafter_host, router_host
-from whiflash.serving.remote.outside import RemoteParts
+
+if TYPE_CHECKING:  # a role loads what it needs: a gateway starts without torch and transformers
+    from whiflash.rpc.drafter_server import DrafterServer
+    from whiflash.rpc.router_server import RouterServer
+    from whiflash.serving.remote.host import VerifierHost
+    from whiflash.serving.remote.outside import RemoteParts
 
 ROLES = ("drafter", "router", "verifier", "gateway")
 WATCH_S = 0.5
@@ -74,8 +75,7 @@ def _run(settings: ClusterSettings, given: argparse.Namespace) -> None:
     elif given.role == "drafter":
         asyncio.run(_part(given.role, _drafter(settings, given.kind, given.port)))
     else:
-        server = router_host(settings.engine, access=settings.access(), port=given.port)
-        asyncio.run(_part(given.role, server))
+        asyncio.run(_part(given.role, _router(settings, given.port)))
 
 
 def parts_elsewhere(settings: ClusterSettings, drafters: str, router: str) -> RemoteParts | None:
@@ -92,6 +92,8 @@ def parts_elsewhere(settings: ClusterSettings, drafters: str, router: str) -> Re
         raise ConfigError("--router and [cluster.router] go together; give both or neither")
     if not places and not router:
         return None
+    from whiflash.serving.remote.outside import RemoteParts
+
     found = RemoteParts(
         frozenset(places), has_router, settings.access(), settings.engine.device,
         settings.cluster.verifier.hold_ms,
@@ -104,21 +106,31 @@ def _drafter(settings: ClusterSettings, kind: str, port: int) -> DrafterServer:
     table = settings.cluster.drafters.get(kind)
     if table is None:
         raise ConfigError(f"[cluster.drafters] has no {kind!r}; name one of it with --kind")
+    from whiflash.serving.remote.hosting import drafter_host
+
     return drafter_host(
         settings.engine, kind, table.dtype, table.memory, access=settings.access(), port=port
     )
+
+
+def _router(settings: ClusterSettings, port: int) -> RouterServer:
+    from whiflash.serving.remote.router_hosting import router_host
+
+    return router_host(settings.engine, access=settings.access(), port=port)
 
 
 async def _part(role: str, server: DrafterServer | RouterServer) -> None:
     stops = _stop_signals()
     _say({"role": role, "address": await server.start()})
     await stops.wait()
-    if isinstance(server, DrafterServer):
-        await server.drain()
+    if role == "drafter":
+        await cast("DrafterServer", server).drain()
     await server.stop(1.0)
 
 
 def _run_verifier(settings: ClusterSettings, port: int, outside: RemoteParts | None) -> None:
+    from whiflash.serving.remote.host import VerifierHost
+
     host = VerifierHost(
         settings.engine, settings.server.served_name, "127.0.0.1", port, settings.access(), outside
     )

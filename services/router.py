@@ -8,13 +8,12 @@ from ray import serve
 
 from services.config import ClusterSettings
 from services.directory import ADDRESS
+from services.names import ROUTER
 from services.place import listen_host
-from whiflash.serving.remote.hosting import router_host
-
-NAME = "router"
+from whiflash.serving.remote.router_hosting import router_host
 
 
-@serve.deployment(name=NAME)
+@serve.deployment(name=ROUTER)
 class RouterHost:
     """`settings`: ClusterSettings.fixed_table(). The policy is in the deployment's user_config:
     {"policy": TEXT}."""

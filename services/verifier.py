@@ -10,19 +10,17 @@ from ray.serve.handle import DeploymentHandle
 
 from services.config import ClusterSettings
 from services.directory import ADDRESS, ServeDirectory
-from services.drafter import drafter_name
+from services.names import ROUTER, VERIFIER, drafter_name
 from services.place import listen_host
-from services.router import NAME as ROUTER
 from whiflash.serving.remote.host import VerifierHost
 from whiflash.serving.remote.outside import RemoteParts
 from whiflash.serving.remote.placement import rendezvous
 
-NAME = "verifier"
 LOOK_S = 0.25
 """How soon a drafter that came back elsewhere is looked for there."""
 
 
-@serve.deployment(name=NAME)
+@serve.deployment(name=VERIFIER)
 class Verifier:
     """`settings`: ClusterSettings.fixed_table(). `drafters`: by kind; they and the router are only
     asked where they are, the rest goes over streams of their own."""

@@ -1,4 +1,4 @@
-"""Hosts of a verifier's drafters and policy: what they load, in a process without the target."""
+"""Hosts of a verifier's drafters: what they load, in a process without the target."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from whiflash.models.sources import resolve, resolve_drafter
 from whiflash.models.tokenizer import HFTokenizer
 from whiflash.rpc.access import Access
 from whiflash.rpc.drafter_server import DrafterServer, HostedTarget
-from whiflash.rpc.router_server import RouterServer
 from whiflash.trajectories.index import TrajectoryIndexes
 from whiflash.trajectories.memory_log import MemoryLog
 
@@ -47,17 +46,6 @@ def drafter_host(
     target = HostedTarget(files.fingerprint(), tokenizer)
     make = _maker(config, kind, _DTYPES[dtype], files, tokenizer)
     return DrafterServer(make, target, host, port, max_bytes, access)
-
-
-def router_host(
-    config: EngineConfig,
-    host: str = "127.0.0.1",
-    access: Access | None = None,
-    port: int = 0,
-) -> RouterServer:
-    """The policy of `config`, for the event loop that starts it. Raises ConfigError."""
-    fingerprint = ModelFiles.at(resolve(config.model)).fingerprint()
-    return RouterServer(config.policy, fingerprint, host, port, access=access)
 
 
 def _maker(
