@@ -13,6 +13,10 @@ from safetensors import SafetensorError, safe_open
 
 from whiflash.core.errors import ModelError
 
+# Two levels of a chain: on two CPU cores a third costs what it brings, and a tree gains nothing
+# over plain decoding.
+_OPTIONS = {"eagle3": ",tree=chain,depth=2"}
+
 
 @dataclass(frozen=True, slots=True)
 class ShippedDrafter:
@@ -63,6 +67,11 @@ def shipped_arms(model: str) -> tuple[str, ...]:
     """Arms that are shipped for a built-in model, known before it is loaded."""
     folder = checkpoints_folder() / model
     return tuple(sorted(path.parent.name for path in folder.glob("*/training.json")))
+
+
+def shipped_specs(model: str) -> tuple[str, ...]:
+    """The same arms as --drafter takes them, with the options that pay for such small targets."""
+    return tuple(arm + _OPTIONS.get(arm, "") for arm in shipped_arms(model))
 
 
 def shipped_router(fingerprint: str, root: Path | None = None) -> Path | None:

@@ -10,11 +10,14 @@ from pathlib import Path
 import pytest
 
 from whiflash.core.errors import ModelError
+from whiflash.drafters.eagle3.options import Eagle3Options
+from whiflash.drafters.registry import parse_specs
 from whiflash.models.shipped import (
     checkpoints_folder,
     shipped_arms,
     shipped_drafters,
     shipped_folders,
+    shipped_specs,
 )
 from whiflash.testing.wheels import ROOT, build_wheel
 
@@ -59,6 +62,9 @@ def test_what_is_shipped_is_found_by_name_and_by_kind() -> None:
         folders = shipped_folders(_fingerprint(model, arms[0]))
         assert set(folders) - {"ddtree"} == set(arms)
         assert folders.get("ddtree") == folders.get("dflash")
+        specs = {spec.kind: spec for spec in parse_specs(shipped_specs(model))}
+        assert set(specs) == set(arms)
+        assert Eagle3Options.of_spec(specs["eagle3"]).tree == "chain"
     assert shipped_arms("no-such-model") == ()
 
 

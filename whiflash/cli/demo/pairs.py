@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
@@ -53,7 +53,7 @@ def summed(plan: PassPlan, pairs: Iterable[SessionPair], known_tokens: int) -> P
         known_tokens=known_tokens,
         num_tokens=sum(c.usage.completion_tokens for c in drafted),
         num_rounds=sum(c.usage.rounds for c in drafted),
-        arms=_arms(drafted),
+        arms=summed_arms(one.usage.arms for one in drafted),
         decode_ms=sum(c.usage.decode_ms for c in drafted),
         twin_decode_ms=sum(c.usage.decode_ms for c in plain),
         num_errors=sum(step.num_errors for pair in pairs for step in pair.drafted),
@@ -66,12 +66,12 @@ def _ids(steps: Steps) -> tuple[tuple[int, ...], ...]:
     return tuple(completion_of(step).token_ids for step in steps)
 
 
-def _arms(completions: Iterable[Completion]) -> dict[str, ArmUsage]:
+def summed_arms(parts: Iterable[Mapping[str, ArmUsage]]) -> dict[str, ArmUsage]:
     """Rounds, emitted and accepted tokens by arm."""
     total: dict[str, ArmUsage] = {}
     counts = [one.name for one in fields(ArmUsage) if not one.name.endswith("_at")]
-    for completion in completions:
-        for name, usage in completion.usage.arms.items():
+    for part in parts:
+        for name, usage in part.items():
             into = total.setdefault(name, ArmUsage())
             for count in counts:
                 setattr(into, count, getattr(into, count) + getattr(usage, count))

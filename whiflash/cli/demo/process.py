@@ -21,7 +21,6 @@ from whiflash.cli.demo.show import DemoScreen
 from whiflash.config import EngineConfig
 from whiflash.core.errors import WhiFlashError
 from whiflash.core.params import SamplingParams
-from whiflash.core.rows import NONE
 from whiflash.trajectories.errors import StoreUnavailableError
 from whiflash.trajectories.keeper import StoreKeeper
 from whiflash.trajectories.log import LogLevel
@@ -29,6 +28,8 @@ from whiflash.trajectories.scope import Owner, Selection
 
 STORE_S = 60.0
 END_S = 20.0
+WARM_UP = "one two three " * 100
+WARM_UP_TOKENS = 12
 
 
 class DemoProcessError(WhiFlashError):
@@ -157,12 +158,14 @@ class _Worker:
         self._warm_up()
 
     def _warm_up(self) -> None:
-        """What is compiled or read on first use is no part of a pass."""
-        params = SamplingParams(max_tokens=8)
-        for drafter in (None, NONE):
-            namespace = Owner(self._owner.tenant, "warm-up").name
+        """What is compiled or read on first use is no part of a pass, and what an arm costs is
+        known before one begins. The prompt is as long as those of the sessions: catching up with
+        it is part of that cost."""
+        params = SamplingParams(max_tokens=WARM_UP_TOKENS)
+        namespace = Owner(self._owner.tenant, "warm-up").name
+        for drafter in (*self._engine.plan()["arms"], None):
             self._engine.generate(
-                "one two one two one two", params, namespace=namespace, drafter=drafter, store=False
+                WARM_UP, params, namespace=namespace, drafter=drafter, store=False
             )
 
     def answer(self, question: object) -> object:

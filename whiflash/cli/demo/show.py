@@ -8,14 +8,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from whiflash.cli.demo.pairs import completion_of
+from whiflash.cli.demo.pairs import completion_of, summed_arms
 from whiflash.cli.demo.results import PassResult
 from whiflash.cli.demo.scenarios import Scenario
 from whiflash.cli.demo.session import StepResult
 from whiflash.core.rows import NONE
 
-_COLOURS = {NONE: "default", "retrieval": "green"}
-_OTHER_COLOURS = ("cyan", "magenta", "yellow", "blue")
+_COLOURS = {NONE: "default", "retrieval": "green", "eagle3": "cyan", "dflash": "magenta"}
+_OTHER_COLOURS = ("yellow", "blue")
 
 
 class DemoScreen:
@@ -29,13 +29,14 @@ class DemoScreen:
     def heading(self, name: str) -> None:
         self._console.rule(name)
 
-    def legend(self) -> None:
+    def legend(self, arms: Sequence[str]) -> None:
+        """arms: those that may draft."""
+        names = Text(", ").join(Text(arm, self._colour(arm)) for arm in arms)
         self._console.print(
-            Text.assemble(
-                "Text in ", ("green", "green"), " came out of rounds in which drafts from earlier "
-                "text were accepted, several tokens at a time; plain text is one token a round."
-            )
-        )  # fmt: skip
+            Text("Coloured text came out of rounds in which drafts were accepted (")
+            + names
+            + Text("), several tokens at a time; plain text is one token a round.")
+        )
 
     def step(self, scenario: Scenario, step: StepResult) -> None:
         """One generation of a drafting session, with what its calls came to."""
@@ -82,5 +83,14 @@ class DemoScreen:
             "known: tokens in the store when the pass began; each process starts without any KV "
             "of another pass"
         )
+        self._console.print(f"tokens by arm: {_by_arm(results)}")
         num_errors = sum(result.num_errors for result in results)
         self._console.print(f"tool calls that got an error for a result: {num_errors}")
+
+
+def _by_arm(results: Sequence[PassResult]) -> str:
+    """Of all passes, rounds that ended a turn left out."""
+    total = summed_arms(result.arms for result in results)
+    return ", ".join(
+        f"{arm} {usage.emitted} (AL {usage.accepted_length:.2f})" for arm, usage in total.items()
+    )

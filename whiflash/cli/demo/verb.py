@@ -22,7 +22,8 @@ from whiflash.cli.demo.results import PassResult, is_same_text
 from whiflash.cli.demo.show import DemoScreen
 from whiflash.config import EngineConfig
 from whiflash.core.errors import ConfigError
-from whiflash.models.shipped import shipped_arms
+from whiflash.drafters.registry import parse_specs
+from whiflash.models.shipped import shipped_specs
 from whiflash.trajectories import scope_keys
 from whiflash.trajectories.open import MEMORY
 from whiflash.trajectories.scope import Owner
@@ -75,7 +76,7 @@ def demo(
         assume_noeviction=assume_noeviction,
     )  # fmt: skip
     if "drafters" not in settings.model_fields_set:
-        every_arm = (*settings.drafters, *shipped_arms(settings.model))
+        every_arm = (*settings.drafters, *shipped_specs(settings.model))
         settings = settings.model_copy(update={"drafters": every_arm})
     console = Console(quiet=as_json, highlight=False)
     screen = DemoScreen(console)
@@ -188,7 +189,7 @@ class DemoRun:
                 f"{target['name']}: {target['dtype']} on {target['device']}, "
                 f"row arithmetic {target['exactness']}"
             )
-            self._screen.legend()
+            self._screen.legend([spec.kind for spec in parse_specs(self._settings.arms)])
         return process
 
 
