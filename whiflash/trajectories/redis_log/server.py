@@ -12,8 +12,8 @@ from redis.maint_notifications import MaintNotificationsConfig
 from redis.retry import Retry
 
 from whiflash.core.errors import ConfigError
+from whiflash.core.places import STORE_SCHEMES
 
-SCHEMES = ("redis", "rediss", "unix")
 MIN_VERSION = (6, 2)
 TIMEOUT_S = 1.0
 NOEVICTION = "noeviction"
@@ -47,7 +47,7 @@ def _check_url(url: str) -> None:
                 f"Redis {word.capitalize()} is not supported ({shown}); give the redis:// URL of "
                 "a single server or of a proxy in front"
             )
-    if scheme not in SCHEMES or "://" not in url:
+    if scheme not in STORE_SCHEMES or "://" not in url:
         raise ConfigError(f"{shown} is no Redis URL; write redis://, rediss:// or unix://")
     if scheme != "unix" and "," in urlsplit(url).netloc.rpartition("@")[2]:
         raise ConfigError(
