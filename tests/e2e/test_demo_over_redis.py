@@ -23,7 +23,7 @@ def test_other_processes_draft_what_one_wrote_and_the_demo_cleans_up(
     with redis_server() as address:
         if address is None:
             pytest.skip("redis-server is missing; install the package redis-server")
-        size = ["--kind", "tickets", "--turns", "1", "--no-repeat", "--dtype", "bfloat16"]
+        size = ["--kind", "writing", "--turns", "1", "--no-repeat", "--dtype", "bfloat16"]
         size += ["--drafter", "retrieval"]  # what the store is for; the others would cost time
         arguments = ["demo", "--redis", address.url, *size, "--json"]
         assert run(arguments) == 0
