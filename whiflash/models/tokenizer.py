@@ -52,6 +52,9 @@ class HFTokenizer:
         fast = getattr(loaded, "backend_tokenizer", None)
         if not isinstance(fast, tokenizers.Tokenizer):
             raise ModelError(f"{folder} has no fast tokenizer; add a tokenizer.json to the folder")
+        if not fast.encode("text", add_special_tokens=False).ids:
+            # transformers makes an empty one where a model's tokenizer files are missing.
+            raise ModelError(f"{folder} has no tokenizer; copy the model's tokenizer.json into it")
         template = loaded.chat_template
         if isinstance(template, dict):
             template = template.get("default")
