@@ -16,6 +16,7 @@ ROOT = Path(__file__).parents[3]
 
 SCRIPT = """
 import asyncio, sys
+before = set(sys.modules)  # a distribution's own sitecustomize among them
 from whiflash.client import AsyncClient, Client, Piece
 
 target = sys.argv[1]
@@ -28,7 +29,8 @@ async def main():
         print((await client.generate("x")).choices[0].text)
 
 asyncio.run(main())
-names = {name.partition(".")[0] for name in sys.modules} - set(sys.stdlib_module_names)
+loaded = {name.partition(".")[0] for name in set(sys.modules) - before}
+names = loaded - set(sys.stdlib_module_names)
 print(*sorted(name for name in names if not name.startswith("_")))
 """
 
