@@ -7,7 +7,7 @@ import asyncio
 import inspect
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from typing import Any, NoReturn, Self
 
@@ -79,9 +79,8 @@ class ServerInterceptor(grpc.aio.ServerInterceptor):
         return make(wrap, handler.request_deserializer, handler.response_serializer)
 
     def _stream_by(self, run: Handler, method: str) -> Handler:
-        return self._generated(run, method) if inspect.isasyncgenfunction(run) else (
-            self._single(run, method, is_bounded=False)
-        )  # fmt: skip
+        writes = _written(run) if inspect.isasyncgenfunction(run) else run
+        return self._single(writes, method, is_bounded=False)
 
     def _single(self, run: Handler, method: str, is_bounded: bool = True) -> Handler:
         async def handle(request: Any, context: Context) -> Any:
@@ -97,22 +96,21 @@ class ServerInterceptor(grpc.aio.ServerInterceptor):
 
         return handle
 
-    def _generated(self, run: Handler, method: str) -> Handler:
-        async def handle(request: Any, context: Context) -> AsyncIterator[Any]:
-            with _Call(self, method, context) as call:
-                try:
-                    call.check()
-                    async with aclosing(run(request, context)) as responses:
-                        async for response in responses:
-                            yield response
-                except Exception as error:  # noqa: BLE001
-                    await call.fail(error)
-
-        return handle
-
     def _unary_s(self, context: Context) -> float:
         left = context.time_remaining()
         return self._max_unary_s if left is None else min(left, self._max_unary_s)
+
+
+def _written(run: Handler) -> Handler:
+    """grpcio drops a generator whose call ends while a response is being sent: it stays suspended,
+    with all that it holds, until it is collected as garbage. Here the end closes it at once."""
+
+    async def handle(request: Any, context: Context) -> None:
+        async with aclosing(run(request, context)) as responses:
+            async for response in responses:
+                await context.write(response)
+
+    return handle
 
 
 class _Call:

@@ -92,7 +92,8 @@ class VerifierServicer(VerifierServiceServicer):
         try:
             self._check(request)
             prepared, seed = read_request(request.request), read_seed(request.seed)
-            pump = self._begin(prepared, seed, events, context)
+            pump = asyncio.create_task(self._pump(prepared, seed, events))
+            self._calls.add(pump)
             async for response in _frames(events):
                 yield response
         except Exception as error:  # noqa: BLE001 - every error has a status
@@ -101,6 +102,7 @@ class VerifierServicer(VerifierServiceServicer):
             if pump is not None:
                 pump.cancel()
                 await asyncio.wait([pump])
+                self._calls.discard(pump)
 
     async def Plan(  # noqa: N802
         self,
@@ -130,22 +132,6 @@ class VerifierServicer(VerifierServiceServicer):
         if cut:
             await asyncio.wait(cut)
         return not cut
-
-    def _begin(
-        self,
-        request: GenerationRequest,
-        seed: int,
-        events: asyncio.Queue[Delta | ChoiceEnd | Exception | None],
-        context: Context,
-    ) -> asyncio.Task[None]:
-        """A call's end is the context's to tell: where it comes while a response is being sent,
-        the method stays suspended until it is collected as garbage."""
-        pump = asyncio.create_task(self._pump(request, seed, events))
-        self._calls.add(pump)
-        pump.add_done_callback(self._calls.discard)
-        ended: Any = context  # whose type stub takes no function here
-        ended.add_done_callback(lambda _: pump.cancel())
-        return pump
 
     async def _pump(
         self,
