@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 import torch
 
 from whiflash.core.fuse import FuseWeights
 from whiflash.rpc.access import Access
-from whiflash.rpc.drafter_link import DrafterLink
 from whiflash.rpc.following_link import FollowingLink
 from whiflash.rpc.loop import RpcLoop
 from whiflash.rpc.remote_base import PROPOSE_S
@@ -26,6 +25,9 @@ class FollowingTapDrafter(RemoteTapDrafter):
     identity: version, target, tokenizer. num_taken_over: drafters that stood there one by one.
     """
 
+    link_type = FollowingLink
+    link: FollowingLink
+
     def __init__(
         self,
         name: str,
@@ -42,19 +44,8 @@ class FollowingTapDrafter(RemoteTapDrafter):
         super().__init__(name, loop, address, identity, nothing, _no_taps, access, propose_s)
         self.notes = ("hosted, not reached yet",)
 
-    def _link(
-        self,
-        loop: RpcLoop,
-        address: str,
-        identity: common_pb2.Identity,
-        live: Callable[[], Iterable[int]],
-        access: Access | None,
-    ) -> DrafterLink:
-        self._following = FollowingLink(loop, address, identity, live, access)
-        return self._following
-
     def take_over(self) -> bool:
-        offer = self._following.take_offer()
+        offer = self.link.take_offer()
         if offer is None:
             return False
         described = offer.described
@@ -66,7 +57,7 @@ class FollowingTapDrafter(RemoteTapDrafter):
         self.notes = (*described.notes, f"hosted at {self.link.address}")
         self._forget_all()
         self.num_taken_over += 1
-        self._following.accept(offer)
+        self.link.accept(offer)
         return True
 
     def give_up(self) -> None:

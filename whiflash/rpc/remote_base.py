@@ -7,7 +7,8 @@ The engine's thread calls it; frames travel on an RpcLoop. Nothing here blocks b
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -37,6 +38,7 @@ class RemoteDrafter:
     """
 
     is_free = False
+    link_type: ClassVar[type[DrafterLink]] = DrafterLink
 
     def __init__(
         self,
@@ -57,18 +59,7 @@ class RemoteDrafter:
         self._num_bulk = 0
         self._rounds = Rounds()
         self.num_resyncs = 0
-        self.link = self._link(loop, address, identity, self._live, access)
-
-    def _link(
-        self,
-        loop: RpcLoop,
-        address: str,
-        identity: common_pb2.Identity,
-        live: Callable[[], Iterable[int]],
-        access: Access | None,
-    ) -> DrafterLink:
-        """The way to the drafter, opened."""
-        return DrafterLink(loop, address, identity, live, access)
+        self.link = self.link_type(loop, address, identity, self._live, access)
 
     def _live(self) -> list[int]:
         return list(self._held) + list(self._openings)
