@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +13,7 @@ from torch.nn.functional import binary_cross_entropy, silu
 from whiflash.core.errors import ConfigError
 from whiflash.routing.heads import NUM_RANKS, Floats, HeadArm, SurvivalHeads, num_signals
 from whiflash.training.clock import TimeLimit
+from whiflash.training.router.early_stopping import fit_best
 from whiflash.training.router.isotonic import rising_curve
 from whiflash.training.router.samples import HeadSamples
 
@@ -128,26 +129,20 @@ def _fit(
         net = HeadNet(train.hidden.shape[1], arms, settings.width)
     net.begin_at(train)
     optimizer = torch.optim.AdamW(net.parameters(), settings.rate, weight_decay=settings.decay)
-    best, waited = float("inf"), 0
-    kept = {name: weight.clone() for name, weight in net.state_dict().items()}
-    for _ in range(settings.max_epochs):
+
+    def epoch() -> Iterator[torch.Tensor]:
         for rows in torch.randperm(len(train), generator=generator).split(settings.batch):
             batch = train.of(rows)
             sees = torch.rand(len(rows), 1, generator=generator) >= settings.blind
-            loss = _error(net, batch, batch.hidden * sees)
-            optimizer.zero_grad(set_to_none=True)
-            loss.backward()
-            optimizer.step()
-        with torch.no_grad():
-            error = float(_error(net, tuning, tuning.hidden))
-        on_epoch(error)
-        waited = 0 if error < best else waited + 1
-        if error < best:
-            best = error
-            kept = {name: weight.clone() for name, weight in net.state_dict().items()}
-        if waited >= settings.patience or limit.is_over:
-            break
-    net.load_state_dict(kept)
+            yield _error(net, batch, batch.hidden * sees)
+
+    def error() -> float:
+        return float(_error(net, tuning, tuning.hidden))
+
+    fit_best(
+        net, optimizer, epoch, error,
+        max_epochs=settings.max_epochs, patience=settings.patience, limit=limit, on_epoch=on_epoch,
+    )  # fmt: skip
     return net
 
 

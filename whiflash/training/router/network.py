@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ from torch.nn.functional import mse_loss
 from whiflash.core.errors import ConfigError
 from whiflash.routing.neural_router import NeuralRouter
 from whiflash.training.clock import TimeLimit
+from whiflash.training.router.early_stopping import fit_best
 from whiflash.training.router.labels import RouterLabels
 
 _MIN_ROOTS = 64
@@ -90,24 +91,18 @@ def _fit(
     optimizer = torch.optim.Adam(network.parameters(), settings.rate)
     rows = torch.nonzero(~labels.is_held_out)[:, 0]
     held_out, gains = inputs[labels.is_held_out], labels.gains
-    best, waited = float("inf"), 0
-    kept = {name: weight.clone() for name, weight in network.state_dict().items()}
-    for _ in range(settings.max_epochs):
+
+    def epoch() -> Iterator[torch.Tensor]:
         for batch in rows[torch.randperm(len(rows), generator=generator)].split(settings.batch):
-            loss = mse_loss(network(inputs[batch])[:, 0], gains[batch])
-            optimizer.zero_grad(set_to_none=True)
-            loss.backward()
-            optimizer.step()
-        with torch.no_grad():
-            error = float(mse_loss(network(held_out)[:, 0], gains[labels.is_held_out]))
-        on_epoch(error)
-        waited = 0 if error < best else waited + 1
-        if error < best:
-            best = error
-            kept = {name: weight.clone() for name, weight in network.state_dict().items()}
-        if waited >= settings.patience or limit.is_over:
-            break
-    network.load_state_dict(kept)
+            yield mse_loss(network(inputs[batch])[:, 0], gains[batch])
+
+    def error() -> float:
+        return float(mse_loss(network(held_out)[:, 0], gains[labels.is_held_out]))
+
+    fit_best(
+        network, optimizer, epoch, error,
+        max_epochs=settings.max_epochs, patience=settings.patience, limit=limit, on_epoch=on_epoch,
+    )  # fmt: skip
     return network
 
 
