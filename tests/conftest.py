@@ -52,6 +52,16 @@ def pytest_make_collect_report(collector: pytest.Collector) -> Any:
     return report
 
 
+@pytest.fixture(scope="session")
+def needs_redis() -> None:
+    """For tests and fixtures that start a redis-server."""
+    # Tests marked gpu run where the package redis is not installed.
+    from whiflash.testing.redis_server import MISSING, has_redis_server
+
+    if not has_redis_server():
+        pytest.skip(MISSING)
+
+
 @pytest.fixture
 def integrity() -> Any:
     """`integrity(thing)` returns it and calls its check_integrity() after the test."""

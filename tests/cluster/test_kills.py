@@ -8,15 +8,12 @@ import pytest
 
 from whiflash.testing.fault_cluster import FaultCluster
 from whiflash.testing.fault_runs import FaultBench
-from whiflash.testing.redis_server import MISSING, has_redis_server
 
 pytestmark = [pytest.mark.slow, pytest.mark.serial]
 
 
 @pytest.fixture(scope="module")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultBench]:
-    if not has_redis_server():
-        pytest.skip(MISSING)
+def bench(needs_redis: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultBench]:
     with FaultCluster(tmp_path_factory.mktemp("cluster")) as cluster:
         yield FaultBench(cluster)
 

@@ -11,7 +11,7 @@ import pytest
 
 from whiflash.client import Client, Piece, StreamEvent
 from whiflash.testing.plain_cluster import PlainCluster, write_cluster_config
-from whiflash.testing.redis_server import MISSING, RedisServer, has_redis_server
+from whiflash.testing.redis_server import RedisServer
 from whiflash.testing.waiting import wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.serial]
@@ -20,9 +20,9 @@ OPTIONS: dict[str, Any] = {"max_tokens": 80, "ignore_eos": True, "seed": 3, "tem
 
 
 @pytest.fixture(scope="module")
-def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    if not has_redis_server():
-        pytest.skip(MISSING)
+def redis_server(
+    needs_redis: None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RedisServer]:
     server = RedisServer(tmp_path_factory.mktemp("redis"))
     server.start()
     yield server

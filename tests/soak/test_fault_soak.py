@@ -13,7 +13,6 @@ import pytest
 from whiflash.bench.provenance import collect
 from whiflash.testing.fault_cluster import FaultCluster
 from whiflash.testing.fault_runs import NUM_TURNS, FaultBench, FaultRun
-from whiflash.testing.redis_server import MISSING, has_redis_server
 from whiflash.testing.relay import FAULTS, FaultyRelay
 
 RESULT = Path(__file__).parents[2] / "docs" / "reliability" / "faults.json"
@@ -55,10 +54,9 @@ def _heal(relay: FaultyRelay, way: str) -> None:
 
 
 @pytest.mark.soak
+@pytest.mark.usefixtures("needs_redis")
 def test_all_faults(tmp_path: Path, pytestconfig: pytest.Config) -> None:
     """As many as the minutes allow; the rest is named as left out."""
-    if not has_redis_server():
-        pytest.skip(MISSING)
     ends_s = time.monotonic() + 60 * float(pytestconfig.getoption("--soak-minutes"))
     runs: list[FaultRun] = []
     left_out: list[str] = []

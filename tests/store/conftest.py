@@ -7,19 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from whiflash.testing.redis_server import MISSING, RedisServer, has_redis_server
-
-
-def new_server(folder: Path) -> RedisServer:
-    if not has_redis_server():
-        pytest.skip(MISSING)
-    return RedisServer(folder)
+from whiflash.testing.redis_server import RedisServer
 
 
 @pytest.fixture
-def absent_server(tmp_path: Path) -> Iterator[RedisServer]:
+def absent_server(needs_redis: None, tmp_path: Path) -> Iterator[RedisServer]:
     """Not started yet."""
-    server = new_server(tmp_path)
+    server = RedisServer(tmp_path)
     yield server
     server.stop()
 
@@ -31,9 +25,9 @@ def server(absent_server: RedisServer) -> RedisServer:
 
 
 @pytest.fixture
-def second_server(tmp_path: Path) -> Iterator[RedisServer]:
+def second_server(needs_redis: None, tmp_path: Path) -> Iterator[RedisServer]:
     """For replication; not started yet."""
     (tmp_path / "second").mkdir()
-    server = new_server(tmp_path / "second")
+    server = RedisServer(tmp_path / "second")
     yield server
     server.stop()

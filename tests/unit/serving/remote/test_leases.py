@@ -19,7 +19,7 @@ from whiflash.serving.remote.leases import Lease, LeaseBook, Look
 from whiflash.serving.remote.placement import request_key
 from whiflash.serving.remote.pool import VerifierPool
 from whiflash.testing.backends import ScriptedBackend
-from whiflash.testing.redis_server import MISSING, RedisServer, has_redis_server
+from whiflash.testing.redis_server import RedisServer
 
 SECRET = b"0123456789abcdef0123456789abcdef"
 SESSION, OTHER = b"session", b"other"
@@ -27,9 +27,7 @@ HERE, THERE = Lease("127.0.0.1:1", "a"), Lease("127.0.0.1:2", "b")
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[RedisServer]:
-    if not has_redis_server():
-        pytest.skip(MISSING)
+def server(needs_redis: None, tmp_path: Path) -> Iterator[RedisServer]:
     server = RedisServer(tmp_path)
     server.start()
     yield server
