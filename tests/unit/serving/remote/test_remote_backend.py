@@ -249,7 +249,7 @@ def test_a_caller_that_leaves_ends_the_request(on_cluster: Callable[..., Any]) -
 
 def test_a_session_stays_and_sessions_spread(on_cluster: Callable[..., Any]) -> None:
     async def scenario(backend: RemoteBackend, cluster: Any) -> None:
-        # By their hashes, with addresses of any port: of 12, all would be at one once in 2,048 runs.
+        # Ports are random, and so are hashes: of 12, all would be at one once in 2,048 runs.
         for session in range(40):
             before = [len(one.requests) for one in cluster.verifiers]
             for turn in range(3):
