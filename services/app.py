@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from ray.serve import Application, Deployment
@@ -15,11 +16,12 @@ from ray.serve.config import (
     gRPCOptions,
 )
 
-from services.config import ClusterSettings, VerifierTable
+from services.config import ClusterSettings, ScaledTable, VerifierTable
 from services.drafter import DrafterHost
 from services.gateway import Gateway
 from services.names import drafter_name
 from services.router import RouterHost
+from services.scaling import DRAFTER_TARGETS, VERIFIER_TARGETS
 from services.verifier import Verifier
 from whiflash import __version__
 from whiflash.core.errors import ConfigError
@@ -85,17 +87,14 @@ def grpc_options(settings: ClusterSettings) -> gRPCOptions:
 
 
 def _verifier_options(table: VerifierTable) -> dict[str, Any]:
-    """Fixed at min_replicas, or scaled by services.scaling."""
-    options: dict[str, Any] = {
+    return {
         "ray_actor_options": {"num_cpus": table.cpus, "num_gpus": table.gpus},
         "max_ongoing_requests": VERIFIER_CALLS,
         "graceful_shutdown_timeout_s": table.drain_s + STOP_MARGIN_S,
         "health_check_period_s": 2.0,
         "request_router_config": _tells_addresses(),
+        **_replicas(table, VERIFIER_TARGETS),
     }
-    if table.max_replicas == table.min_replicas:
-        return {**options, "num_replicas": table.min_replicas}
-    return {**options, "autoscaling_config": _scaling(table)}
 
 
 def _tells_addresses() -> RequestRouterConfig:
@@ -107,11 +106,11 @@ def _drafter(settings: ClusterSettings, kind: str) -> Application:
     table, fixed = settings.cluster.drafters[kind], settings.fixed_table()
     host = DrafterHost.options(
         name=drafter_name(kind),
-        num_replicas=table.replicas,
         ray_actor_options={"num_cpus": table.cpus, "num_gpus": table.gpus},
         max_ongoing_requests=VERIFIER_CALLS,
         request_router_config=_tells_addresses(),
         user_config={"drafter": settings.drafter_of(kind)},
+        **_replicas(table, DRAFTER_TARGETS),
     )
     return _versioned(host, fixed).bind(fixed, kind, settings.drafter_of(kind))
 
@@ -130,8 +129,11 @@ def _router(settings: ClusterSettings) -> Application | None:
     return _versioned(host, fixed).bind(fixed)
 
 
-def _scaling(table: VerifierTable) -> AutoscalingConfig:
-    return AutoscalingConfig(
+def _replicas(table: ScaledTable, targets: Mapping[str, float]) -> dict[str, Any]:
+    """Fixed at min_replicas, or scaled by services.scaling."""
+    if table.max_replicas == table.min_replicas:
+        return {"num_replicas": table.min_replicas}
+    scaling = AutoscalingConfig(
         min_replicas=table.min_replicas,
         initial_replicas=table.min_replicas,
         max_replicas=table.max_replicas,
@@ -139,7 +141,12 @@ def _scaling(table: VerifierTable) -> AutoscalingConfig:
         downscale_delay_s=0.0,
         metrics_interval_s=METRICS_S,
         policy=AutoscalingPolicy(
-            policy_function="services.scaling:VerifierPolicy",
-            policy_kwargs={"upscale_s": table.upscale_s, "downscale_s": table.downscale_s},
+            policy_function="services.scaling:LoadPolicy",
+            policy_kwargs={
+                "targets": dict(targets),
+                "upscale_s": table.upscale_s,
+                "downscale_s": table.downscale_s,
+            },
         ),
     )
+    return {"autoscaling_config": scaling}

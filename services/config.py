@@ -25,8 +25,8 @@ RETRIEVAL = "retrieval"
 CLUSTER_TABLE, SERVER_TABLE = "cluster", "server"
 
 
-class VerifierTable(BaseModel):
-    """Replicas of the verifier: what each may use, and how many there are."""
+class ScaledTable(BaseModel):
+    """Replicas that the load may add: what each may use, and how many there are."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -34,24 +34,33 @@ class VerifierTable(BaseModel):
     gpus: float = Field(default=0.0, ge=0, description="GPUs of a replica, or a fraction of one")
     min_replicas: int = Field(default=1, ge=1, description="always there")
     max_replicas: int = Field(default=1, ge=1, description="beyond min_replicas the load decides")
+    upscale_s: float = Field(default=5.0, ge=0, description="how long a need must last")
+    downscale_s: float = Field(default=120.0, ge=0, description="how long one must idle")
+
+    def check(self, name: str) -> None:
+        """Raises ValueError naming the table."""
+        if self.max_replicas < self.min_replicas:
+            raise ValueError(
+                f"cluster.{name}.max_replicas {self.max_replicas} is below min_replicas "
+                f"{self.min_replicas}; raise the first or lower the second"
+            )
+
+
+class VerifierTable(ScaledTable):
+    """Verifiers."""
+
     drain_s: float = Field(default=30.0, ge=0, description="what turns get before they are moved")
     hold_ms: float | None = Field(
         default=None, ge=0,
         description="most that a step waits for drafts made elsewhere; default one verify forward",
     )  # fmt: skip
-    upscale_s: float = Field(default=5.0, ge=0, description="how long a need must last")
-    downscale_s: float = Field(default=120.0, ge=0, description="how long one must idle")
 
 
-class DrafterTable(BaseModel):
-    """A drafter in processes of its own. dtype: of its weights and of the taps that are kept for
-    it; with the target's own (see `whiflash plan`) it drafts as it would in the verifier."""
+class DrafterTable(ScaledTable):
+    """A drafter in processes of its own, of which each verifier keeps to one. dtype: of its
+    weights and of the taps that are kept for it; with the target's own (see `whiflash plan`) it
+    drafts as it would in the verifier."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    cpus: float = Field(default=1.0, ge=0, description="CPUs of a replica, as Ray counts them")
-    gpus: float = Field(default=0.0, ge=0, description="GPUs of a replica, or a fraction of one")
-    replicas: int = Field(default=1, ge=1, description="each verifier keeps to one of them")
     dtype: Literal["float32", "bfloat16", "float64"] = "float32"
     memory: Bytes = Field(default=2**30, ge=2**20, description="bytes for the K/V of its sequences")
 
@@ -104,11 +113,9 @@ class ClusterSettings(BaseModel):
     @model_validator(mode="after")
     def _check_pairs(self) -> Self:
         verifier, engine = self.cluster.verifier, self.engine
-        if verifier.max_replicas < verifier.min_replicas:
-            raise ValueError(
-                f"cluster.verifier.max_replicas {verifier.max_replicas} is below min_replicas "
-                f"{verifier.min_replicas}; raise the first or lower the second"
-            )
+        verifier.check("verifier")
+        for kind, table in self.cluster.drafters.items():
+            table.check(f"drafters.{kind}")
         if engine.device.startswith("cuda") != (verifier.gpus > 0):
             raise ValueError(
                 f"device {engine.device} and cluster.verifier.gpus {verifier.gpus:g} exclude each "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any
 
 from ray import serve
@@ -10,6 +11,7 @@ from ray import serve
 from services.config import ClusterSettings
 from services.directory import ADDRESS
 from services.place import listen_host
+from services.scaling import BusyShare
 from whiflash.rpc.drafter_server import DrafterServer
 from whiflash.serving.remote.hosting import drafter_host
 
@@ -26,6 +28,7 @@ class DrafterHost:
         self._drafter = drafter
         self._server = await asyncio.to_thread(self._load, drafter, 0)
         await self._server.start()
+        self._busy = BusyShare(time.monotonic())
 
     async def reconfigure(self, user_config: dict[str, str]) -> None:
         """Called by Serve at the start, and whenever the user_config changes: the new weights are
@@ -50,6 +53,11 @@ class DrafterHost:
     def record_replica_metadata(self) -> dict[str, str]:
         """Asked for by Serve once, before `reconfigure`; verifiers find it in their directory."""
         return {ADDRESS: self._server.address}
+
+    def record_autoscaling_stats(self) -> dict[str, float]:
+        """The signal of services.scaling: the share of the time since the last report that went
+        into drafting. Verifiers wait for a drafter that is always at work."""
+        return {"busy": self._busy.since_last(self._server.desk.busy_s, time.monotonic())}
 
     async def locate(self) -> str:
         """Its address. A handle's first call makes Serve tell all of them."""

@@ -64,6 +64,7 @@ class DraftDesk:
             target=self._run, args=(make, max_bytes), name="whiflash-draft", daemon=True
         )
         self.num_drafted = 0
+        self.busy_s = 0.0  # seconds at work, for those who scale drafters
         self._thread.start()
         error = self._made.get()
         if error is not None:
@@ -102,13 +103,14 @@ class DraftDesk:
             self._made.put(error)
             return
         self._made.put(None)
-        while self._take_all():
+        while self._take_all(self._inbox.get()):
             self._flush()
             self._draft()
+            self.busy_s += time.perf_counter() - self._started_s
 
-    def _take_all(self) -> bool:
-        """Everything that is at hand; False at the end."""
-        work = self._inbox.get()
+    def _take_all(self, work: Callable[[], None] | None) -> bool:
+        """`work` and everything else that is at hand; False at the end."""
+        self._started_s = time.perf_counter()
         while True:
             if work is None:
                 return False

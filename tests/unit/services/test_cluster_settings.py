@@ -45,6 +45,10 @@ def test_it_travels_as_json(tmp_path: Path) -> None:
     ("text", "words"),
     [
         ("[cluster.verifier]\nmin_replicas = 3\nmax_replicas = 2", "max_replicas 2 is below"),
+        (
+            'drafters = ["eagle3:x"]\n[cluster.drafters.eagle3]\nmin_replicas = 2',
+            r"cluster\.drafters\.eagle3\.max_replicas 1 is below min_replicas 2",
+        ),
         ("[cluster.verifier]\ngpus = 1", "device cpu and cluster.verifier.gpus 1 exclude"),
         ('device = "cuda"', "device cuda and cluster.verifier.gpus 0 exclude"),
         ('store = "file"\n[cluster.verifier]\nmax_replicas = 2', "store file belongs to one"),
