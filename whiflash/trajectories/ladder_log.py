@@ -82,7 +82,7 @@ class LadderLog:
     def namespaces(self) -> tuple[str, ...]:
         return tuple(sorted({*self._local.namespaces(), *self._durable.namespaces()}))
 
-    def wait(self, cursors: Mapping[str, str], timeout_s: float) -> bool:
+    def wait(self, cursors: Mapping[str, str], timeout_s: float) -> set[str]:
         places = {name: _split(cursor) for name, cursor in cursors.items()}
         if self._durable.status().level is LogLevel.SHARED:
             try:

@@ -121,9 +121,9 @@ class TrajectoryLog(Protocol):
         """Those that hold entries, sorted; for export, statistics and deletion, never for drafts.
         Raises StoreUnavailableError."""
 
-    def wait(self, cursors: Mapping[str, str], timeout_s: float) -> bool:
-        """Returns True as soon as one of the namespaces (keys) has entries behind its cursor, or
-        False on `wake`, `close` or after `timeout_s`."""
+    def wait(self, cursors: Mapping[str, str], timeout_s: float) -> set[str]:
+        """Returns as soon as some of the namespaces (keys) have entries behind their cursors:
+        which ones; none on `wake`, `close` or after `timeout_s`."""
 
     def wake(self) -> None:
         """Ends a `wait` that is running, or else the next one."""

@@ -111,17 +111,20 @@ class MemoryLog:
         with self._news:
             return tuple(sorted(name for name, held in self._streams.items() if any(held.frames)))
 
-    def wait(self, cursors: Mapping[str, str], timeout_s: float) -> bool:
+    def wait(self, cursors: Mapping[str, str], timeout_s: float) -> set[str]:
         with self._news:
             self._news.wait_for(
-                lambda: self._is_woken or self._is_closed or self._has_news(cursors), timeout_s
+                lambda: self._is_woken or self._is_closed or self._behind(cursors), timeout_s
             )
             self._is_woken = False
-            return not self._is_closed and self._has_news(cursors)
+            return set() if self._is_closed else self._behind(cursors)
 
-    def _has_news(self, cursors: Mapping[str, str]) -> bool:
-        known = ((self._streams.get(name), cursor) for name, cursor in cursors.items())
-        return any(stream and _position(cursor, stream) < stream.end for stream, cursor in known)
+    def _behind(self, cursors: Mapping[str, str]) -> set[str]:
+        known = ((name, self._streams.get(name), cursor) for name, cursor in cursors.items())
+        return {
+            name for name, stream, cursor in known
+            if stream and _position(cursor, stream) < stream.end
+        }  # fmt: skip
 
     def wake(self) -> None:
         with self._news:

@@ -12,6 +12,8 @@ from whiflash.trajectories.log import FLUSH_S, TrajectoryLog
 
 logger = logging.getLogger(__name__)
 WAIT_S = 0.5  # how long a log is trusted to tell of news by itself
+PASS_PAUSE = 20.0  # times what a pass over all namespaces took: there may be thousands of them
+MAX_PAUSE_S = 5.0  # so that one which had much to read does not make the next ones late
 MAX_LOGGED_FAILURES = 10
 RETRY_S = 0.2  # after a log failed to answer
 DEFAULT_MAX_UNCONFIRMED_S = 900.0
@@ -25,7 +27,9 @@ class Tailer:
     counted in `num_failures`. Drafts get older or fewer, nothing else happens. A sink is suspended
     where a deletion may have been missed (see Follower): also when a shared log has not been
     reached for `max_unconfirmed_s`. `after_record` and `after_pass` are called on the thread, the
-    latter at least once in WAIT_S unless a log has much to tell.
+    latter about once in WAIT_S, or as seldom as makes passes take a small part of the time.
+
+    A namespace is read when it is new, when the log tells of news in it, and in every pass.
     """
 
     def __init__(
@@ -41,10 +45,12 @@ class Tailer:
         self._max_unconfirmed_s = max_unconfirmed_s
         self._changed = threading.Condition()
         self._followed: dict[str, Follower] = {}
-        self._new: list[Follower] = []  # followed since the last pass
+        self._new: list[Follower] = []  # followed since the last turn
+        self._told: set[str] = set()  # the log told of news in them since then
         self._is_pass_due = True
         self._passes_begun = 0
         self._pass_begun_s = 0.0
+        self._pass_due_s = 0.0  # time.monotonic()
         self._passes_done = 0
         self._is_stopping = False
         self._thread: threading.Thread | None = None
@@ -129,13 +135,14 @@ class Tailer:
                     self._changed.wait_for(lambda: self._is_stopping, RETRY_S)
 
     def _due(self) -> tuple[list[Follower], bool]:
-        """Who is to be read, and whether that is a pass over all. One more namespace is no reason
-        to read all others: many begin at once where every caller has their own."""
+        """Who is to be read, and whether that is a pass over all. A new namespace, or news in one,
+        is no reason to read all others: many begin at once where every caller has their own."""
         with self._changed:
-            new, self._new = self._new, []
+            asked = [*self._new, *filter(None, map(self._followed.get, self._told))]
+            self._new, self._told = [], set()
             now_s = time.monotonic()
-            if not self._is_pass_due and now_s - self._pass_begun_s < WAIT_S:
-                return new, False
+            if not self._is_pass_due and now_s < self._pass_due_s:
+                return asked, False
             self._is_pass_due = False
             self._passes_begun += 1
             self._pass_begun_s = now_s
@@ -143,6 +150,9 @@ class Tailer:
 
     def _note_pass(self, is_complete: bool) -> None:
         with self._changed:
+            now_s = time.monotonic()
+            pause_s = PASS_PAUSE * (now_s - self._pass_begun_s)
+            self._pass_due_s = now_s + min(max(WAIT_S, pause_s), MAX_PAUSE_S)
             if is_complete:
                 self._passes_done = self._passes_begun
                 self._changed.notify_all()
@@ -160,12 +170,12 @@ class Tailer:
                 return True
             cursors = {name: follower.cursor for name, follower in self._followed.items()}
         try:
-            has_news = self._log.wait(cursors, WAIT_S)
+            behind = self._log.wait(cursors, WAIT_S)
         except Exception as error:  # noqa: BLE001 - drafts are hints: serving goes on
             self._note_failure("the trajectory log could not be waited for", error)
             return False
         with self._changed:
-            self._is_pass_due |= has_news or not self._new
+            self._told |= behind
         return True
 
     def _catch_up(self, follower: Follower) -> bool:

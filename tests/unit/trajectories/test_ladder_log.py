@@ -46,7 +46,7 @@ class LosableLog(MemoryLog):
         self._require()
         return super().read(namespace, cursor, max_records)
 
-    def wait(self, cursors: Mapping[str, str], timeout_s: float) -> bool:
+    def wait(self, cursors: Mapping[str, str], timeout_s: float) -> set[str]:
         self._require()
         return super().wait(cursors, timeout_s)
 

@@ -175,16 +175,18 @@ class FileLog:
                 f"the trajectory store {self.folder} cannot be read ({error.strerror})"
             ) from error
 
-    def wait(self, cursors: Mapping[str, str], timeout_s: float) -> bool:
-        places = [(self._shelves.shelf(name), _place(cursor)) for name, cursor in cursors.items()]
+    def wait(self, cursors: Mapping[str, str], timeout_s: float) -> set[str]:
+        places = [
+            (name, self._shelves.shelf(name), _place(cursor)) for name, cursor in cursors.items()
+        ]
 
-        def has_news() -> bool:
-            return any(shelf.num_bytes and place < shelf.last for shelf, place in places)
+        def behind() -> set[str]:
+            return {name for name, shelf, at in places if shelf.num_bytes and at < shelf.last}
 
         with self._news:
-            self._news.wait_for(lambda: self._is_woken or self._is_closed or has_news(), timeout_s)
+            self._news.wait_for(lambda: self._is_woken or self._is_closed or behind(), timeout_s)
             self._is_woken = False
-            return not self._is_closed and has_news()
+            return set() if self._is_closed else behind()
 
     def wake(self) -> None:
         with self._news:

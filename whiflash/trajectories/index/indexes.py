@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
@@ -45,11 +46,12 @@ class Sealing:
 class TrajectoryIndexes:
     """Indexes, filled from one log by a thread of their own.
 
-    A namespace is followed from its first use on. Over `max_bytes` of memory in all, the namespace
-    that has been out of use longest gives up its oldest live runs first; each has at most
-    `max_namespace_bytes` (default: all). With `sealing` they go to files, by another thread, else
-    they are forgotten. Runs are forgotten `max_age_s` after they ended. Nothing is drafted from a
-    namespace while a deletion in it may have been missed, as when a shared log has been away for
+    A namespace is followed from its first use on, and given up when it has been idle for long:
+    the log has its runs, and a server may see a new namespace with every call. Over `max_bytes` of
+    memory in all, the namespace that has been out of use longest gives up its oldest live runs
+    first; each has at most `max_namespace_bytes` (default: all). With `sealing` they go to files,
+    by another thread, else they are forgotten. Runs are forgotten `max_age_s` after they ended.
+    Nothing is drafted from a namespace while a deletion in it may have been missed, as when a shared log has been away for
     `max_unconfirmed_s`. Closing closes neither the log nor the folder of the files.
     """
 
@@ -91,6 +93,7 @@ class TrajectoryIndexes:
                 self._tailer.follow(index)
                 self._live[namespace] = index
             self._live.move_to_end(namespace)
+            index.touch()
             return index
 
     def _opened(self, namespace: str) -> NamespaceIndex:
@@ -103,16 +106,27 @@ class TrajectoryIndexes:
 
     def drop(self, namespace: str) -> None:
         """Forgets the index of `namespace`; the log keeps its records, and files stay."""
+        self._drop(lambda index: index.namespace == namespace)
+
+    def _drop(self, is_unwanted: Callable[[NamespaceIndex], bool]) -> None:
         with self._lock:
-            self._tailer.forget(namespace)
-            index = self._live.pop(namespace, None)
-        if index is not None and index.sealed is not None:
-            self._builder.forget(index.sealed)
+            gone = [index for index in self._live.values() if is_unwanted(index)]
+            for index in gone:
+                self._tailer.forget(index.namespace)
+                del self._live[index.namespace]
+        for index in gone:
+            if index.sealed is not None:
+                self._builder.forget(index.sealed)
 
     def _indexes(self) -> list[NamespaceIndex]:
         """Least recently used first."""
         with self._lock:
             return list(self._live.values())
+
+    @property
+    def num_namespaces(self) -> int:
+        """Followed ones."""
+        return len(self._live)
 
     @property
     def num_bytes(self) -> int:
@@ -150,9 +164,10 @@ class TrajectoryIndexes:
                 break
 
     def _expire(self) -> None:
-        """On the tailer's thread, twice a second."""
+        """On the tailer's thread, after each of its passes."""
         for index in self._indexes():
             index.expire()
+        self._drop(lambda index: index.is_idle)
 
     def flush(self, timeout_s: float = 10.0) -> bool:
         """Waits until everything logged before this call can be found; False on a timeout."""

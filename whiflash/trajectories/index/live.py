@@ -187,6 +187,11 @@ class LiveIndex:
 
     # The readers' side.
 
+    @property
+    def num_readers(self) -> int:
+        """Open ones."""
+        return self._num_readers
+
     def open_reader(self) -> int:
         """A number under which matches are kept between lookups."""
         with self._lock:

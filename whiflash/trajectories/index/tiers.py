@@ -15,6 +15,8 @@ from whiflash.trajectories.sealed.tier import SealedTier
 
 EXPIRY_STEPS = 64  # a run outlives its time by one of so many parts of it
 MAX_EXPIRY_STEP_S = 600.0
+IDLE_S = 60.0  # a namespace that nobody drafts from is kept so long, and longer by its size:
+IDLE_TOKENS_PER_S = 1_000.0  # reading it again takes under a hundredth of the time that it rested
 
 
 class NamespaceIndex:
@@ -38,7 +40,7 @@ class NamespaceIndex:
         self._max_age_s = max_age_s
         self._wake = wake
         self._clock_ms = clock_ms
-        self._expired_at = time.monotonic()
+        self._expired_at = self._used_at = time.monotonic()
         self._is_suspended = False
         self.num_expired = 0  # records that were too old
         self.num_busy = 0  # lookups that did not get the sealed tier in time
@@ -61,6 +63,17 @@ class NamespaceIndex:
     def num_sealed_bytes(self) -> int:
         """Of mapped files, most of them on disk, and what goes with them."""
         return self.sealed.num_bytes if self.sealed else 0
+
+    def touch(self) -> None:
+        """It is wanted just now."""
+        self._used_at = time.monotonic()
+
+    @property
+    def is_idle(self) -> bool:
+        """Nobody has it open, nor will soon: it may be given up, the log has its runs."""
+        rested_s = time.monotonic() - self._used_at
+        kept_s = IDLE_S + self.num_tokens / IDLE_TOKENS_PER_S
+        return self.live.num_readers == 0 and rested_s > kept_s
 
     # The writer's side: one thread.
 
@@ -95,7 +108,7 @@ class NamespaceIndex:
         self.live.delete(deletion)
 
     def expire(self) -> None:
-        """Forgets what is too old, every so often. To be called at least once a second."""
+        """Forgets what is too old, every so often. To be called every few seconds."""
         now = time.monotonic()
         if now - self._expired_at < min(self._max_age_s / EXPIRY_STEPS, MAX_EXPIRY_STEP_S):
             return
@@ -144,6 +157,7 @@ class NamespaceIndex:
     def close_reader(self, reader: int) -> None:
         """The reader's matches are forgotten."""
         self.live.close_reader(reader)
+        self.touch()
 
     def lookup(
         self, batch: LookupBatch, first: int, end: int, odds: Odds, min_survival: float

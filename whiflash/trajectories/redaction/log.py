@@ -63,7 +63,7 @@ class RedactedLog:
     def namespaces(self) -> tuple[str, ...]:
         return self._inner.namespaces()
 
-    def wait(self, cursors: Mapping[str, str], timeout_s: float) -> bool:
+    def wait(self, cursors: Mapping[str, str], timeout_s: float) -> set[str]:
         return self._inner.wait(cursors, timeout_s)
 
     def wake(self) -> None:

@@ -8,7 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import redis
 
@@ -205,26 +205,29 @@ class RedisLog:
             lambda record: tombstone.covers(record) and record.time_ms <= tombstone.time_ms
         )
 
-    def wait(self, cursors: Mapping[str, str], timeout_s: float) -> bool:
+    def wait(self, cursors: Mapping[str, str], timeout_s: float) -> set[str]:
         """As in TrajectoryLog; raises StoreUnavailableError."""
         deadline = time.monotonic() + timeout_s
+        names = {stream.log_key(name): name for name in cursors}
         places = {
             stream.log_key(name): cursor or stream.FIRST_ID for name, cursor in cursors.items()
         }
         while not (self._woken.is_set() or self._is_closed):
             left = min(deadline - time.monotonic(), WAIT_SLICE_S)
             if left <= 0:
-                return False
+                return set()
             if not places:
                 self._woken.wait(left)
-            elif self._has_news(places, max(int(1e3 * left), 1)):
-                return True
+            elif behind := self._behind(places, max(int(1e3 * left), 1)):
+                return {names[key] for key in behind}
         self._woken.clear()
-        return False
+        return set()
 
-    def _has_news(self, places: dict[str, str], block_ms: int) -> bool:
+    def _behind(self, places: dict[str, str], block_ms: int) -> list[str]:
+        """Keys of streams that have entries behind their places."""
         streams: dict[Any, Any] = dict(places)
-        return bool(self._ask(lambda: self._client.xread(streams, count=1, block=block_ms)))
+        found = self._ask(lambda: self._client.xread(streams, count=1, block=block_ms))
+        return [key.decode() for key, _ in cast("list[tuple[bytes, Any]]", found or [])]
 
     def wake(self) -> None:
         self._woken.set()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterator
 
@@ -11,7 +12,7 @@ import pytest
 from whiflash.core.errors import ConfigError
 from whiflash.testing.waiting import wait_for
 from whiflash.trajectories import tailer
-from whiflash.trajectories.index import TrajectoryIndexes
+from whiflash.trajectories.index import NamespaceIndex, TrajectoryIndexes, tiers
 from whiflash.trajectories.index.live import MIN_BYTES
 from whiflash.trajectories.log import LogBatch
 from whiflash.trajectories.memory_log import MemoryLog
@@ -44,6 +45,22 @@ class CountingLog(MemoryLog):
 
     def read(self, namespace: str, cursor: str, max_records: int = 64) -> LogBatch:
         self.num_reads[namespace] += 1
+        return super().read(namespace, cursor, max_records)
+
+
+class SlowLog(MemoryLog):
+    """Takes its time to read; notes when."""
+
+    NUM_NAMESPACES = 20
+    READ_S = 0.002
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reads_s: list[float] = []
+
+    def read(self, namespace: str, cursor: str, max_records: int = 64) -> LogBatch:
+        self.reads_s.append(time.monotonic())
+        time.sleep(self.READ_S)
         return super().read(namespace, cursor, max_records)
 
 
@@ -134,10 +151,11 @@ def test_a_log_that_is_away_is_asked_again() -> None:
         assert indexes.num_failures == 2
 
 
-def test_one_more_namespace_is_no_reason_to_read_all_others(
+def test_one_more_namespace_and_news_in_one_are_no_reason_to_read_all_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(tailer, "WAIT_S", 60.0)  # of a pass over all: it is not timed here
+    for name in ("WAIT_S", "MAX_PAUSE_S"):  # of passes over all: they are not timed here
+        monkeypatch.setattr(tailer, name, 60.0)
     log = CountingLog()
     with TrajectoryIndexes(log) as indexes:
         for number in range(40):
@@ -147,8 +165,53 @@ def test_one_more_namespace_is_no_reason_to_read_all_others(
         assert log.num_reads.total() <= 2 * 40
         log.append(record("n0", 70))
         wait_for(lambda: indexes.live("n0").num_tokens == 120, 10, "news are not read")
+        assert log.num_reads.total() <= 2 * 40 + 2
         assert indexes.flush()
         assert indexes.ready_shared
+
+
+def test_passes_over_many_namespaces_take_a_small_part_of_the_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A server had seen 2,500 namespaces and read all of them twice a second beside its engine."""
+    monkeypatch.setattr(tailer, "WAIT_S", 0.01)
+    log = SlowLog()
+    with TrajectoryIndexes(log) as indexes:
+        for number in range(SlowLog.NUM_NAMESPACES):
+            indexes.live(f"n{number}")
+        assert indexes.flush()
+        log.reads_s.clear()
+        wait_for(lambda: len(log.reads_s) > SlowLog.NUM_NAMESPACES, 20, "no second pass")
+        before, after = log.reads_s[SlowLog.NUM_NAMESPACES - 1 :][:2]
+    assert after - before > 10 * SlowLog.NUM_NAMESPACES * SlowLog.READ_S
+
+
+def test_idle_namespaces_are_given_up_and_come_back_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("IDLE_S", 0.2), ("IDLE_TOKENS_PER_S", 1e9)):
+        monkeypatch.setattr(tiers, name, value)
+    monkeypatch.setattr(tailer, "WAIT_S", 0.01)
+    log = MemoryLog()
+    for name in ("open", "idle"):
+        log.append(record(name, 50))
+    with TrajectoryIndexes(log) as indexes:
+        used, idle = indexes.live("open"), indexes.live("idle")
+        reader = used.open_reader()
+        assert indexes.flush()
+        wait_for(lambda: indexes.num_namespaces == 1, 10, "an idle namespace is kept")
+        assert indexes.live("open") is used
+        again = indexes.live("idle")
+        assert again is not idle
+        assert indexes.flush()
+        assert again.num_tokens == 50
+        used.close_reader(reader)
+
+
+def test_what_takes_longer_to_read_again_is_kept_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tiers, "IDLE_S", 0.0)
+    empty, filled = (NamespaceIndex(name, MIN_BYTES, 1e9) for name in ("empty", "filled"))
+    filled.add(record("filled", 50_000))
+    assert empty.is_idle
+    assert not filled.is_idle
 
 
 def test_misuse_is_refused() -> None:
