@@ -113,6 +113,12 @@ class EngineConfig(BaseModel):
         64 * 2**20, ge=2**16, description="most bytes of one namespace, the oldest go first"
     )
     store_bytes: Bytes = Field(512 * 2**20, ge=2**16, description="most bytes of a file store")
+    redact: str = Field(
+        "",
+        pattern=r"^([A-Za-z_][\w.]*:[A-Za-z_]\w*)?$",
+        description="MODULE:FUNCTION that finds more to keep out of the store than common secret "
+        "shapes: it gets a text and returns character ranges",
+    )
     assume_noeviction: bool = Field(
         False, description="trust that a Redis that hides its maxmemory-policy has noeviction"
     )

@@ -29,6 +29,10 @@ InFlight = Annotated[int | None, typer.Option("--max-in-flight", help="calls at 
 Rate = Annotated[int | None, typer.Option("--tokens-per-minute", help="prompt and answer")]
 Weight = Annotated[float, typer.Option("--weight", help="share of a busy server")]
 
+SharesUsers = Annotated[
+    bool, typer.Option("--shares-users", help="end users of the project draft from each other")
+]
+
 
 @app.callback()
 def _keys() -> None:
@@ -44,6 +48,7 @@ def new(
     max_in_flight: InFlight = None,
     tokens_per_minute: Rate = None,
     weight: Weight = 1.0,
+    shares_users: SharesUsers = False,
     file: File = None,
 ) -> None:
     """Make a key and print it once; the file keeps only its digest. A running server reads its
@@ -52,7 +57,10 @@ def new(
 
     secret = new_key()
     limits = KeyLimits(max_in_flight, tokens_per_minute, weight)
-    entry = key_entry(secret, key_id, tenant, project, _scopes(scope or ["generate"]), limits)
+    entry = key_entry(
+        secret, key_id, tenant, project, _scopes(scope or ["generate"]), limits,
+        shares_users=shares_users,
+    )  # fmt: skip
     if file is None:
         parse_keys("the new key", entry)
         typer.echo(f"{secret}\n\n{entry}", nl=False)

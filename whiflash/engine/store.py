@@ -13,7 +13,7 @@ from whiflash.trajectories.file_log import default_folder
 from whiflash.trajectories.index import Sealing, TrajectoryIndexes
 from whiflash.trajectories.log import LogLimits, TrajectoryLog
 from whiflash.trajectories.open import MEMORY, open_log
-from whiflash.trajectories.redaction import RedactedLog, Redactor
+from whiflash.trajectories.redaction import RedactedLog, Redactor, SpanFinder, load_finder
 from whiflash.trajectories.scope import Owner, ScopeKey, Scopes
 from whiflash.trajectories.sealed.folder import SealedFolder
 
@@ -30,20 +30,27 @@ be sealed. Older turns stay in it for exports and for other replicas' sake."""
 @dataclasses.dataclass(frozen=True, slots=True)
 class OpenedLog:
     """A log as it was opened, before anything of the model is known, with the secrets of its
-    namespaces. `place` is its folder, None if it has none; `limits` hold for its indexes too."""
+    namespaces. `place` is its folder, None if it has none; `limits` hold for its indexes too;
+    `finders` name what must not be stored beside common secret shapes."""
 
     log: TrajectoryLog
     keys: tuple[ScopeKey, ...]
     place: Path | None = None
     limits: LogLimits = dataclasses.field(default_factory=LogLimits)
+    finders: tuple[SpanFinder, ...] = ()
+
+    def redactor(self, tokenizer: Tokenizer) -> Redactor:
+        """A new one, for one thread."""
+        return Redactor(tokenizer, *self.finders)
 
     def close(self) -> None:
         self.log.close(CLOSE_S)
 
 
 def open_store(config: EngineConfig) -> OpenedLog:
-    """Raises ConfigError on a place or secrets that cannot be used, StoreLockedError where another
-    process writes there. A Redis server that does not answer is no error."""
+    """Raises ConfigError on a place, secrets or a redactor that cannot be used, StoreLockedError
+    where another process writes there. A Redis server that does not answer is no error."""
+    finders = (load_finder(config.redact),) if config.redact else ()
     place = store_folder(config.store)
     if place is not None:
         keys = scope_keys.folder_keys(place)
@@ -57,7 +64,7 @@ def open_store(config: EngineConfig) -> OpenedLog:
     log = open_log(
         place or config.store, None, limits, assume_noeviction=config.assume_noeviction
     )  # fmt: skip
-    return OpenedLog(log, keys, place, limits)
+    return OpenedLog(log, keys, place, limits, finders)
 
 
 def _sealed_folder(opened: OpenedLog) -> SealedFolder:
@@ -84,7 +91,9 @@ class EngineStore:
     def __init__(self, opened: OpenedLog, tokenizer: Tokenizer, index_bytes: int) -> None:
         self.plain_log = opened.log
         self.place = opened.place
-        self.log = RedactedLog(opened.log, Redactor(tokenizer))
+        self.log = RedactedLog(opened.log, opened.redactor(tokenizer))
+        self._opened = opened
+        self._tokenizer = tokenizer
         self.scopes = Scopes(opened.keys, tokenizer.fingerprint)
         self.tokenizer_fingerprint = tokenizer.fingerprint
         self._sealed_folder = _sealed_folder(opened)
@@ -105,6 +114,10 @@ class EngineStore:
     def is_durable(self) -> bool:
         """It outlives the process."""
         return self.log.status().kind != MEMORY
+
+    def redactor(self) -> Redactor:
+        """A new one, as the log's, for another thread."""
+        return self._opened.redactor(self._tokenizer)
 
     def namespace(self, name: str) -> str:
         """The namespace of a plain name (`Owner.name`). Raises ValueError on an empty one."""

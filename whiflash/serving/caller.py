@@ -22,12 +22,14 @@ ALL_SCOPES: frozenset[Scope] = frozenset(Scope)
 @dataclass(frozen=True, slots=True)
 class Caller:
     """The owner of a key. `tenant` and `project` bound every namespace the call may touch;
-    `key_id` is a public name of the key, fit for logs."""
+    `key_id` is a public name of the key, fit for logs. `shares_users`: the tenant has its end
+    users draft from one another's turns in this project."""
 
     tenant: str
     project: str
     scopes: frozenset[Scope]
     key_id: str
+    shares_users: bool = False
 
     def may(self, scope: Scope) -> bool:
         return scope in self.scopes

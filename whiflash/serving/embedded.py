@@ -78,7 +78,7 @@ class EmbeddedBackend:
         def turn_reader() -> TurnReader:
             return TurnReader(self.chat, tokenizer, self._model.eos_ids)
 
-        return StoreDesk(store.log, store.scopes, tokenizer, turn_reader)
+        return StoreDesk(store.log, store.scopes, store.redactor(), turn_reader)
 
     def load(self) -> Load:
         """A snapshot from outside the engine's thread: each value is right, all together may be

@@ -62,6 +62,8 @@ def key_entry(
     project: str,
     scopes: Sequence[Scope],
     limits: KeyLimits,
+    *,
+    shares_users: bool = False,
 ) -> str:
     """The TOML table of a key, for the end of a key file. Raises ConfigError on a bad name."""
     for what, name in (("id", key_id), ("tenant", tenant), ("project", project)):
@@ -75,6 +77,8 @@ def key_entry(
         f'project = "{project}"',
         f"scopes = [{listed}]",
     ]
+    if shares_users:
+        lines.append("shares_users = true")
     if limits.max_in_flight is not None:
         lines.append(f"max_in_flight = {limits.max_in_flight}")
     if limits.tokens_per_minute is not None:
@@ -127,7 +131,8 @@ def environment_key(secret: str) -> ApiKey:
 def _key(where: str, entry: object) -> ApiKey:
     if not isinstance(entry, Mapping):
         raise ConfigError(f"{where}: it must be a [[keys]] table")
-    known = {"id", "digest", "tenant", "project", "scopes", *KeyLimits.__dataclass_fields__}
+    known = {"id", "digest", "tenant", "project", "scopes", "shares_users"}
+    known |= KeyLimits.__dataclass_fields__.keys()
     for name in entry.keys() - known:
         raise ConfigError(f"{where}: unknown field {name!r} (known: {', '.join(sorted(known))})")
     digest = entry.get("digest")
@@ -135,7 +140,10 @@ def _key(where: str, entry: object) -> ApiKey:
         raise ConfigError(f'{where}: digest must be "sha256:" and 64 hex digits')
     names = {name: _check_name(where, name, entry.get(name, "")) for name in ("id", "tenant")}
     project = _check_name(where, "project", entry.get("project", "default"))
-    caller = Caller(names["tenant"], project, _scopes(where, entry), names["id"])
+    shares_users = entry.get("shares_users", False)
+    if not isinstance(shares_users, bool):
+        raise ConfigError(f"{where}: shares_users must be true or false, got {shares_users!r}")
+    caller = Caller(names["tenant"], project, _scopes(where, entry), names["id"], shares_users)
     return ApiKey(digest, caller, _limits(where, entry))
 
 

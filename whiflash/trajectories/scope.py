@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 DEFAULT_TENANT = "local"
@@ -53,6 +53,10 @@ class Owner:
         return cls(name)
 
 
+OwnerOf = Callable[[str], Owner]
+"""Whose a turn is that names this end user ("" where it names none)."""
+
+
 @dataclass(frozen=True, slots=True)
 class ScopeKey:
     """A secret under its public id."""
@@ -89,6 +93,11 @@ class Scopes:
     @property
     def can_name(self) -> bool:
         return bool(self._tokenizer)
+
+    @property
+    def tokenizer(self) -> str:
+        """Its fingerprint, "" if none was named."""
+        return self._tokenizer
 
     @property
     def key_id(self) -> str:

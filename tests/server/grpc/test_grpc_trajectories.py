@@ -24,16 +24,17 @@ from whiflash.serving.keys import ApiKey, digest_of
 from whiflash.testing.grpc_server import GrpcTestServer
 from whiflash.trajectories.scope import Selection
 
-SECRETS = {name: f"wf-{name}" + "x" * 32 for name in ("ann", "bob", "web", "poor", "boss")}
+SECRETS = {name: f"wf-{name}" + "x" * 32 for name in ("ann", "bob", "web", "poor", "boss", "team")}
 OWNERS = {"ann": ("a", "default"), "web": ("a", "web"), "bob": ("b", "default"),
-          "poor": ("a", "default"), "boss": ("a", "default")}  # fmt: skip
+          "poor": ("a", "default"), "boss": ("a", "default"), "team": ("a", "team")}  # fmt: skip
 SCOPES = {"poor": {Scope.GENERATE}, "boss": {Scope.STORE, Scope.ADMIN}}
 
 
 def api_key(name: str) -> ApiKey:
     scopes = SCOPES.get(name, {Scope.GENERATE, Scope.STORE, Scope.DEBUG})
     tenant, project = OWNERS[name]
-    return ApiKey(digest_of(SECRETS[name]), Caller(tenant, project, frozenset(scopes), name))
+    caller = Caller(tenant, project, frozenset(scopes), name, shares_users=name == "team")
+    return ApiKey(digest_of(SECRETS[name]), caller)
 
 
 @pytest.fixture
@@ -168,6 +169,29 @@ def test_what_one_call_taught_another_drafts_until_it_is_deleted_and_never_anoth
     assert known("a") == 0
     assert rounds(ann, no_store=True) > 2 * warm
     assert len(set(texts)) == 1
+
+
+def test_end_users_draft_from_each_other_only_where_their_tenant_says_so(
+    connect: Callable[[str], Client], toy_engine: Engine
+) -> None:
+    """In pairs: bob drafts from ann's turn under a key that shares, and not under one that does
+    not; what ann wrote is still found under her name."""
+    for name, shares in (("ann", False), ("team", True)):
+        client = connect(name)
+
+        def rounds(subject: str, client: Client = client, **more: Any) -> int:
+            answer = client.generate(
+                "what was it again", max_tokens=60, drafter="retrieval", ignore_eos=True,
+                subject=subject, **more,
+            ).choices[0]  # fmt: skip
+            assert toy_engine.store.indexes.flush()
+            return answer.ended.usage.rounds
+
+        cold = rounds("ann", run_id="r1")
+        assert (rounds("bob", no_store=True) * 2 < cold) is shares
+        assert client.store.add([recording("text", subject="ann")]).num_added == 1
+        assert client.store.delete(subject="ann").num_turns == 2
+        assert rounds("ann", no_store=True) * 2 > cold
 
 
 def test_the_async_client_does_the_same(keyed: GrpcTestServer) -> None:

@@ -14,6 +14,7 @@ from whiflash.serving.keys import (
     environment_key,
     key_entry,
     new_key,
+    parse_keys,
     read_key_file,
 )
 
@@ -35,6 +36,15 @@ def test_a_key_written_and_read_again_opens_its_own_door_only(tmp_path: Path) ->
     ]  # fmt: skip
     assert auth.limits(callers[0]) == limits
     assert auth.limits(callers[1]) == KeyLimits()
+
+
+def test_end_users_share_where_the_key_says_so_and_nowhere_else() -> None:
+    text = key_entry(
+        new_key(), "k", "acme", "web", [Scope.GENERATE], KeyLimits(), shares_users=True
+    )
+    (shared,) = parse_keys("a key file", text)
+    (apart,) = parse_keys("a key file", entry(new_key()))
+    assert (shared.caller.shares_users, apart.caller.shares_users) == (True, False)
 
 
 def test_the_file_holds_no_secret() -> None:
@@ -104,6 +114,7 @@ GOOD = entry("s" * 40)
         (GOOD + "max_in_flight = 0", "max_in_flight"),
         (GOOD + "tokens_per_minute = true", "tokens_per_minute"),
         (GOOD + "weight = 0", "weight"),
+        (GOOD + 'shares_users = "yes"', "shares_users must be true or false"),
         (GOOD + "wieght = 1", "unknown field 'wieght'"),
     ],
 )

@@ -17,6 +17,11 @@ def test_credentials_decide_and_a_call_only_narrows() -> None:
     assert owner_of(caller, '["other","web",""]') == Owner("acme", "web", '["other","web",""]')
 
 
+def test_a_tenant_may_let_its_end_users_share_a_project() -> None:
+    caller = Caller("acme", "web", frozenset(), "k", shares_users=True)
+    assert owner_of(caller, "ann") == owner_of(caller, "bob") == Owner("acme", "web", "")
+
+
 def test_a_server_without_keys_serves_the_librarys_default() -> None:
     assert owner_of(LOCAL_CALLER).name == "local"
 

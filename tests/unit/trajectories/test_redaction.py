@@ -10,11 +10,12 @@ import pytest
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
+from whiflash.core.errors import ConfigError
 from whiflash.trajectories.deletion import Deletion, DeletionKind
 from whiflash.trajectories.log import START
 from whiflash.trajectories.memory_log import MemoryLog
 from whiflash.trajectories.record import TrajectoryRecord
-from whiflash.trajectories.redaction import RedactedLog, Redactor, secret_spans
+from whiflash.trajectories.redaction import RedactedLog, Redactor, load_finder, secret_spans
 
 KEY = "sk-proj-abcdEFGH1234ijklMNOP5678"
 SECRETS = {
@@ -150,9 +151,22 @@ def test_a_hook_of_ones_own_and_a_record_that_is_all_secret(tokenizer: TrainedTo
         return [(0, len(text)), (3, 3)]
 
     record = TrajectoryRecord("a", "", np.array(tokenizer.encode(HARMLESS[0])))
-    redactor = Redactor(tokenizer, secret_spans, everything)
+    redactor = Redactor(tokenizer, everything)
     assert redactor.split(record) == []
     assert redactor.num_masked == len(record.tokens)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("no_such_module:f", "cannot import no_such_module"),
+        ("json:no_such", "json has no function no_such"),
+        ("math:pi", "math has no function pi"),
+    ],
+)
+def test_a_hook_that_cannot_be_used_is_told_by_name(name: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=f"redact {name}: {said}"):
+        load_finder(name)
 
 
 def test_the_log_behind_it_never_sees_a_secret(tokenizer: TrainedTokenizer) -> None:

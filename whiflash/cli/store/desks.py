@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -19,7 +20,7 @@ from whiflash.serving.trajectories.stored_turn import turn_json
 from whiflash.trajectories.errors import StoreError, StoreLockedError
 from whiflash.trajectories.file_log.presence import is_store
 from whiflash.trajectories.keeper import Added, Deleted, NamespaceStats, StoreKeeper
-from whiflash.trajectories.scope import DEFAULT_PROJECT, DEFAULT_TENANT, Scopes, Selection
+from whiflash.trajectories.scope import DEFAULT_PROJECT, DEFAULT_TENANT, Owner, Scopes, Selection
 
 if TYPE_CHECKING:
     from whiflash.client import Client
@@ -41,6 +42,7 @@ class Place:
     model: str | None = None
     chat_template: Path | None = None
     assume_noeviction: bool = False
+    redact: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +80,9 @@ def open_desk(place: Place, *, may_create: bool = False) -> Iterator[Desk]:
     address = place.server
     if address is None:
         store = place.store or FILE
-        config = EngineConfig.of(store=store, assume_noeviction=place.assume_noeviction)
+        config = EngineConfig.of(
+            store=store, assume_noeviction=place.assume_noeviction, redact=place.redact or ""
+        )
         if not may_create:
             require_store(store)
         try:
@@ -126,7 +130,7 @@ class LocalDesk:
     def add(self, runs: Sequence[Run]) -> tuple[Added, list[BadRun]]:
         if self._desk is None:
             self._desk = _model_desk(self._opened, self._place)
-        return self._desk.add(self._tenant, self._project, runs)
+        return self._desk.add(partial(Owner, self._tenant, self._project), runs)
 
     def export(self) -> Iterator[Json]:
         yield from map(turn_json, self._keeper.export(Selection(self._tenant, self._project)))
@@ -167,7 +171,7 @@ def _model_desk(opened: OpenedLog, place: Place) -> StoreDesk:
         return TurnReader(ChatFormat.for_model(path, name, place.chat_template), tokenizer, eos_ids)
 
     scopes = Scopes(opened.keys, tokenizer.fingerprint)
-    return StoreDesk(opened.log, scopes, tokenizer, turn_reader)
+    return StoreDesk(opened.log, scopes, opened.redactor(tokenizer), turn_reader)
 
 
 def _eos_ids(folder: Path, tokenizer: HFTokenizer) -> set[int]:
@@ -184,12 +188,12 @@ def _eos_ids(folder: Path, tokenizer: HFTokenizer) -> set[int]:
 def remote_desk(address: str, place: Place) -> Iterator[Desk]:
     """Through a server's TrajectoryService; the API key is WHIFLASH_API_KEY. Raises ConfigError
     for flags that the server decides, StoreError for what it answers."""
-    decided = ("tenant", "project", "model", "chat_template")
+    decided = ("tenant", "project", "model", "chat_template", "redact")
     given = [name for name in decided if getattr(place, name) is not None]
     if given:
         raise ConfigError(
             f"the server at {address} holds the store: its API key decides on tenant and project, "
-            f"its own model on the tokens; leave out --{given[0].replace('_', '-')}"
+            f"its configuration on tokens and redaction; leave out --{given[0].replace('_', '-')}"
         )
     try:
         from whiflash.client import CallError, Client

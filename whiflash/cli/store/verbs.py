@@ -38,6 +38,10 @@ Files = Annotated[
 ]
 Agent = Annotated[str, typer.Option("--agent", help="label of runs that have none")]
 Subject = Annotated[str, typer.Option("--subject", help="end user of runs that name none")]
+Redact = Annotated[
+    str | None,
+    typer.Option("--redact", help="MODULE:FUNCTION that finds more to leave out (trajectories.md)"),
+]
 Out = Annotated[Path | None, typer.Option("--out", help="file to write [standard output]")]
 
 
@@ -60,6 +64,7 @@ def import_runs(
     subject: Subject = "",
     model: options.Model = None,
     chat_template: options.ChatTemplate = None,
+    redact: Redact = None,
     assume_noeviction: options.NoEviction = None,
     as_json: options.Json = False,
 ) -> int:
@@ -71,7 +76,7 @@ def import_runs(
 
     place = _place(
         store, redis, server, tenant=tenant, project=project, model=model,
-        chat_template=chat_template, assume_noeviction=assume_noeviction,
+        chat_template=chat_template, redact=redact, assume_noeviction=assume_noeviction,
     )  # fmt: skip
     with (
         progress_bar(files, is_quiet=as_json) as bar,

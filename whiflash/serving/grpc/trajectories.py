@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Iterator
+from functools import partial
 from itertools import islice
 
 from whiflash.api.v1 import trajectory_service_pb2 as pb
@@ -12,6 +13,7 @@ from whiflash.core.errors import InvalidRequestError
 from whiflash.serving.auth import require
 from whiflash.serving.caller import CallContext, Caller, Scope
 from whiflash.serving.grpc.json_text import read_object
+from whiflash.serving.scope import owner_of
 from whiflash.serving.trajectories.conversation import Conversation
 from whiflash.serving.trajectories.desk import Run, StoreDesk
 from whiflash.trajectories.keeper import NamespaceStats
@@ -28,7 +30,7 @@ class TrajectoryServicer:
 
     async def Import(self, request: pb.ImportRequest, call: CallContext) -> pb.ImportResponse:
         """Bad runs are left out and named; the others are added."""
-        owner = _project(call)
+        owner = partial(owner_of, _allowed(call, Scope.STORE))
         runs: list[Run] = []
         places: list[int] = []
         bad: list[pb.BadRun] = []
@@ -38,9 +40,7 @@ class TrajectoryServicer:
                 places.append(index)
             except InvalidRequestError as error:
                 bad.append(pb.BadRun(index=index, reason=str(error)))
-        added, refused = await asyncio.to_thread(
-            self._desk.add, owner.tenant, owner.project or "", runs
-        )
+        added, refused = await asyncio.to_thread(self._desk.add, owner, runs)
         bad += [pb.BadRun(index=places[one.index], reason=one.reason) for one in refused]
         return pb.ImportResponse(
             num_added=added.turns,

@@ -34,7 +34,10 @@ class SharedStore:
         self._opened = open_store(config)
         scopes = Scopes(self._opened.keys, tokenizer.fingerprint)
         self.desk = StoreDesk(
-            self._opened.log, scopes, tokenizer, lambda: TurnReader(chat(), tokenizer, eos_ids)
+            self._opened.log,
+            scopes,
+            self._opened.redactor(tokenizer),
+            lambda: TurnReader(chat(), tokenizer, eos_ids),
         )
         self.leases = LeaseBook(config.store, self._opened.keys[0].secret)
 

@@ -15,7 +15,7 @@ from whiflash.core.errors import InvalidRequestError
 from whiflash.core.protocols import Tokenizer
 from whiflash.trajectories.holdings import content_id
 from whiflash.trajectories.record import TrajectoryRecord
-from whiflash.trajectories.scope import Owner, Scopes
+from whiflash.trajectories.scope import OwnerOf, Scopes
 
 Json = Mapping[str, Any]
 
@@ -54,11 +54,11 @@ class TurnReader:
         self._eos_ids = frozenset(eos_ids)
 
     def records(
-        self, conversation: Conversation, scopes: Scopes, tenant: str, project: str
+        self, conversation: Conversation, scopes: Scopes, owner_of: OwnerOf
     ) -> list[TrajectoryRecord]:
         """One per assistant turn that says something, in order; the same ones each time.
         Raises InvalidRequestError where the template cannot write the conversation."""
-        namespace = scopes.namespace(Owner(tenant, project, conversation.subject))
+        namespace = scopes.namespace(owner_of(conversation.subject))
         run_id = conversation.run_name
         records = (
             TrajectoryRecord(

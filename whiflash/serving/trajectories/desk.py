@@ -7,14 +7,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from whiflash.core.errors import InvalidRequestError
-from whiflash.core.protocols import Tokenizer
 from whiflash.serving.trajectories.conversation import Conversation, Json, TurnReader
 from whiflash.serving.trajectories.stored_turn import RECORD_ID, read_turn, turn_json
 from whiflash.trajectories.keeper import Added, Deleted, NamespaceStats, StoreKeeper
 from whiflash.trajectories.log import TrajectoryLog
 from whiflash.trajectories.record import TrajectoryRecord
 from whiflash.trajectories.redaction import Redactor
-from whiflash.trajectories.scope import Scopes, Selection
+from whiflash.trajectories.scope import OwnerOf, Scopes, Selection
 
 Run = Conversation | Json
 """A recorded conversation, or a line of an export."""
@@ -31,6 +30,7 @@ class BadRun:
 class StoreDesk:
     """Blocks while it reads and writes; safe to use from several threads, which take turns.
 
+    redactor:    for this desk alone.
     turn_reader: makes the reader of conversations when the first one comes. It may raise: then
                  they are refused and only exports can be taken in.
     """
@@ -39,24 +39,24 @@ class StoreDesk:
         self,
         log: TrajectoryLog,
         scopes: Scopes,
-        tokenizer: Tokenizer,
+        redactor: Redactor,
         turn_reader: Callable[[], TurnReader],
     ) -> None:
         self._scopes = scopes
-        self._tokenizer = tokenizer
         self._make_reader = turn_reader
         self._reader: TurnReader | None = None
-        self._keeper = StoreKeeper(log, scopes, Redactor(tokenizer))
+        self._keeper = StoreKeeper(log, scopes, redactor)
         self._lock = threading.Lock()
 
-    def add(self, tenant: str, project: str, runs: Sequence[Run]) -> tuple[Added, list[BadRun]]:
-        """Adds runs to a project; each as a whole or not at all. Raises StoreUnavailableError."""
+    def add(self, owner_of: OwnerOf, runs: Sequence[Run]) -> tuple[Added, list[BadRun]]:
+        """Adds runs, each to the owner of what names its end user, and as a whole or not at all.
+        Raises StoreUnavailableError."""
         exported: list[TrajectoryRecord] = []
         recorded: list[TrajectoryRecord] = []
         bad: list[BadRun] = []
         for index, run in enumerate(runs):
             try:
-                records = self._records(tenant, project, run)
+                records = self._records(owner_of, run)
             except InvalidRequestError as error:
                 bad.append(BadRun(index, str(error)))
                 continue
@@ -67,13 +67,12 @@ class StoreDesk:
             added.include(self._keeper.add(recorded))
             return added, bad
 
-    def _records(self, tenant: str, project: str, run: Run) -> list[TrajectoryRecord]:
+    def _records(self, owner_of: OwnerOf, run: Run) -> list[TrajectoryRecord]:
         if not isinstance(run, Conversation):
-            fingerprint = self._tokenizer.fingerprint
-            return [read_turn(run, self._scopes, tenant, project, fingerprint)]
+            return [read_turn(run, self._scopes, owner_of)]
         if self._reader is None:  # compiling a template takes longer than a conversation
             self._reader = self._make_reader()
-        return self._reader.records(run, self._scopes, tenant, project)
+        return self._reader.records(run, self._scopes, owner_of)
 
     def export(self, selection: Selection) -> Iterator[Json]:
         """Lines of JSON, as `add` takes them."""

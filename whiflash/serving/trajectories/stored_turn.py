@@ -12,7 +12,7 @@ import numpy as np
 from whiflash.core.errors import InvalidRequestError
 from whiflash.trajectories.holdings import content_id
 from whiflash.trajectories.record import TrajectoryRecord
-from whiflash.trajectories.scope import Owner, Scopes
+from whiflash.trajectories.scope import OwnerOf, Scopes
 
 _TEXTS = {
     "run_id": "run_id", "agent": "template_id", "subject": "subject", "model": "model_label",
@@ -35,12 +35,11 @@ def turn_json(record: TrajectoryRecord) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def read_turn(
-    turn: Mapping[str, Any], scopes: Scopes, tenant: str, project: str, tokenizer: str
-) -> TrajectoryRecord:
+def read_turn(turn: Mapping[str, Any], scopes: Scopes, owner_of: OwnerOf) -> TrajectoryRecord:
     """The record of a line that `turn_json` wrote, for another owner if need be. It keeps its
     record id, so that a copy of it is known; a line without one takes it from what it says.
-    Raises InvalidRequestError where it is none, or of another tokenizer than `tokenizer`."""
+    Raises InvalidRequestError where it is none, or of another tokenizer than the scopes'."""
+    tokenizer = scopes.tokenizer
     if turn.get("tokenizer") != tokenizer:
         raise InvalidRequestError(
             f"its ids belong to tokenizer {turn.get('tokenizer')!r}, this store's model has "
@@ -49,7 +48,7 @@ def read_turn(
         )
     texts: dict[str, Any] = {field: _text(turn, name) for name, field in _TEXTS.items()}
     numbers: dict[str, Any] = {name: _number(turn, name) for name in _NUMBERS}
-    namespace = scopes.namespace(Owner(tenant, project, texts["subject"]))
+    namespace = scopes.namespace(owner_of(texts["subject"]))
     record = TrajectoryRecord(
         namespace, tokens=_tokens(turn.get("tokens")), tokenizer=tokenizer, **texts, **numbers
     )

@@ -27,17 +27,12 @@ class Redactor:
     written, those that only touch it neither; nothing is put in their place, and no draft goes
     across the cut. One thread uses it.
 
-    find_spans is the hook: the default finds common secret shapes, `also` finders add to it.
+    It looks for common secret shapes, and for whatever the finders in `also` name.
     """
 
-    def __init__(
-        self,
-        tokenizer: Tokenizer,
-        find_spans: SpanFinder = secret_spans,
-        *also: SpanFinder,
-    ) -> None:
+    def __init__(self, tokenizer: Tokenizer, *also: SpanFinder) -> None:
         self._tokenizer = tokenizer
-        self._finders = (find_spans, *also)
+        self._finders = (secret_spans, *also)
         self._pieces: dict[int, str] = {}
         # Tokenizers strip the space in front of the first token, so no token is decoded alone.
         self._anchor = tokenizer.encode(_ANCHOR)[-1]

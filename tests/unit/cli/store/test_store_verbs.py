@@ -105,9 +105,30 @@ def test_owners_are_apart(capsys: Capture, model: str) -> None:
     assert sum(counted(capsys)) == left
 
 
+def test_a_redactor_of_ones_own_keeps_more_out(
+    capsys: Capture, model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "house_rules.py").write_text(
+        "import re\n\n"
+        "def find(text):\n    return [match.span() for match in re.finditer('project', text)]\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    messages = [{"role": "user", "content": "who?"}]
+    messages.append({"role": "assistant", "content": "ask for project falcon, please"})
+    runs = tmp_path / "runs.jsonl"
+    runs.write_text(json.dumps({"messages": messages}))
+    tokens = [
+        imported(capsys, model, str(runs), "--store", str(tmp_path / name), *flags)["tokens"]
+        for name, flags in (("plain", ()), ("own", ("--redact", "house_rules:find")))
+    ]
+    assert 0 < tokens[1] < tokens[0]
+
+
 @pytest.mark.parametrize(
     ("arguments", "rule"),
     [
+        (("import", CHATS, "--redact", "nothing"), "redact"),
+        (("import", CHATS, "--redact", "no_such_module:f"), "cannot import no_such_module"),
         (("delete",), "say what to delete"),
         (("delete", "--run", "a", "--subject", "b"), "exclude each other"),
         (("delete", "--whole-project", "--whole-tenant"), "exclude each other"),

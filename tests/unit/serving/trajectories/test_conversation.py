@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from whiflash.trajectories.scope import Owner, ScopeKey, Scopes
 
 END = "<|im_end|>"
 SCOPES = Scopes((ScopeKey("k1", b"s" * 32),), "characters")
+OWNER = partial(Owner, "acme", "web")
 
 
 class ChatTokenizer(CharacterTokenizer):
@@ -52,7 +54,7 @@ RUN = Conversation(
 
 
 def records(run: Conversation = RUN) -> list[TrajectoryRecord]:
-    return reader().records(run, SCOPES, "acme", "web")
+    return reader().records(run, SCOPES, OWNER)
 
 
 def test_the_assistants_turns_are_stored_and_nothing_else() -> None:
@@ -112,17 +114,17 @@ def test_a_template_that_writes_turns_otherwise_than_the_model_is_refused() -> N
     odd = TurnReader(chat, ChatTokenizer(), (EOS_ID,))
     run = Conversation(({"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}))
     with pytest.raises(InvalidRequestError, match="message 1: the chat template"):
-        odd.records(run, SCOPES, "acme", "web")
+        odd.records(run, SCOPES, OWNER)
 
 
 def test_an_exported_turn_comes_back_as_it_was_for_whoever_takes_it() -> None:
     record = records()[1]
-    again = read_turn(turn_json(record), SCOPES, "acme", "web", "characters")
+    again = read_turn(turn_json(record), SCOPES, OWNER)
     assert np.array_equal(again.tokens, record.tokens)
     assert again.record_id == record.record_id
     for name in ("namespace", "run_id", "segment", "subject", "template_id", "time_ms"):
         assert getattr(again, name) == getattr(record, name)
-    other = read_turn(turn_json(record), SCOPES, "other", "web", "characters")
+    other = read_turn(turn_json(record), SCOPES, partial(Owner, "other", "web"))
     assert other.namespace != record.namespace
 
 
@@ -138,4 +140,4 @@ def test_an_exported_turn_comes_back_as_it_was_for_whoever_takes_it() -> None:
 def test_damaged_exports_are_refused(change: dict[str, object], rule: str) -> None:
     turn = {**turn_json(records()[0]), **change}
     with pytest.raises(InvalidRequestError, match=rule):
-        read_turn(turn, SCOPES, "acme", "web", "characters")
+        read_turn(turn, SCOPES, OWNER)
