@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from whiflash.bench.replay_reference import COLUMNS, reference_rows
 from whiflash.bench.suite import Column, Table
 from whiflash.bench.text_replay import TextReplay
 
@@ -15,19 +16,26 @@ _FORCED: Final = (
     "half enter it when they are done. `tok/round` counts all rounds, AL those that did not end a "
     "turn; wasted: draft tokens that did not come true, per token of text."
 )
+_REFERENCE: Final = (
+    "The same runs, cut in the same halves, through a suffix tree with counts (depth 64, factor 2, "
+    "edge probability from 0.1, chains of up to 32) in cl100k's tokens, measured before this index "
+    "was built: another tokenizer and another rule for the length of drafts, so compare how much "
+    "of the best is kept. `best`: one store, seen at once, with the run's own context."
+)
 
 
 def replay_tables(replay: TextReplay) -> tuple[Table, ...]:
     """Runs everything; minutes on the full data."""
+    sources, silos, delays = replay.sources(), replay.silos(), replay.delays()
     found = (
-        Table("replay_sources", "recorded runs: who drafts", _FORCED, _SOURCES,
-              tuple(replay.sources())),
+        Table("replay_sources", "recorded runs: who drafts", _FORCED, _SOURCES, tuple(sources)),
         _spread("replay_silos", "recorded runs: stores that do not see each other",
                 "Both sources, tokens a round. Runs are spread over so many stores at random.",
-                replay.silos()),
+                silos),
         _spread("replay_delays", "recorded runs: seen late",
                 "Both sources, tokens a round. What a run taught is seen so many runs later.",
-                replay.delays()),
+                delays),
+        reference_table(sources, silos, delays),
         Table("replay_foreign", "recorded runs: 90 % of the store from other agents",
               "Both sources. `kept`: tokens a round against the store without them.", _FOREIGN,
               tuple(replay.foreign())),
@@ -36,6 +44,12 @@ def replay_tables(replay: TextReplay) -> tuple[Table, ...]:
               "likeliest path of a tree.", _RULES, tuple(replay.rules())),
     )  # fmt: skip
     return tuple(table for table in found if table.rows)
+
+
+def reference_table(sources: Sequence[Row], silos: Sequence[Row], delays: Sequence[Row]) -> Table:
+    """Rows of the tables above beside what was measured earlier."""
+    return Table("replay_reference", "recorded runs: beside an earlier index", _REFERENCE, COLUMNS,
+                 tuple(reference_rows(sources, silos, delays)))  # fmt: skip
 
 
 def _spread(name: str, title: str, note: str, rows: Sequence[Row]) -> Table:

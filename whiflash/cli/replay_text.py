@@ -19,11 +19,13 @@ Data = Annotated[
 ]
 Quick = Annotated[bool, typer.Option("--quick", help="the first runs alone, to see that it works")]
 DEFAULT_MODEL = "smollm2-135m"
+MEASURED = ("sources", "silos", "delays", "foreign", "rules")
 HEADINGS = {
     "sources": "where drafts come from: the run's own context, earlier runs, both",
     "silos": "tokens a round, runs spread over stores that do not see each other",
     "delays": "tokens a round, what a run taught being seen so many runs later",
     "foreign": "90 % of the store from other agents",
+    "reference": "beside an earlier index (suffix tree, cl100k's tokens) on the same runs",
     "rules": "how long drafts are: a learned cut against fixed rules",
 }
 
@@ -37,6 +39,7 @@ def text(
     """Draft along recorded agent runs: how many tokens a round, how many drafts wasted, with and
     without a store. The recorded text is what is accepted: no model runs, its tokenizer and chat
     template alone are read. The first half of a set's runs only warms the store."""
+    from whiflash.bench.replay_reference import reference_rows
     from whiflash.bench.text_replay import FULL, QUICK, TextReplay, run_writer
     from whiflash.cli.replay_runs import PAGE, open_runs, require_runs
 
@@ -46,7 +49,8 @@ def text(
     sizes = QUICK if quick else FULL
     runs = open_runs(data, run_writer(model or DEFAULT_MODEL), sizes.max_runs)
     replay = TextReplay(runs, sizes, _say)
-    sections = {name: getattr(replay, name)() for name in HEADINGS}
+    sections = {name: getattr(replay, name)() for name in MEASURED}
+    sections["reference"] = reference_rows(*(sections[name] for name in MEASURED[:3]))
     if as_json:
         typer.echo(json.dumps({"model": model or DEFAULT_MODEL, **sections}))
         return
