@@ -51,8 +51,9 @@ class TrajectoryIndexes:
     memory in all, the namespace that has been out of use longest gives up its oldest live runs
     first; each has at most `max_namespace_bytes` (default: all). With `sealing` they go to files,
     by another thread, else they are forgotten. Runs are forgotten `max_age_s` after they ended.
-    Nothing is drafted from a namespace while a deletion in it may have been missed, as when a shared log has been away for
-    `max_unconfirmed_s`. Closing closes neither the log nor the folder of the files.
+    Nothing is drafted from a namespace while a deletion in it may have been missed, as when a
+    shared log has been away for `max_unconfirmed_s`. Closing closes neither the log nor the folder
+    of the files.
     """
 
     def __init__(
