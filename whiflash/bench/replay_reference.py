@@ -70,7 +70,7 @@ def reference_rows(
             rows += _beside(row["set"], "{}", ours, known[row["set"]].sources, "both")
     for row in silos:
         if row["set"] in known:
-            rows += _beside(row["set"], "{} silos", row, known[row["set"]].silos, "1")
+            rows += _beside(row["set"], "silos: {}", row, known[row["set"]].silos, "1")
     for row in delays:
         if row["set"] in known:
             rows += _beside(row["set"], "seen {} runs later", row, known[row["set"]].delays, "0")

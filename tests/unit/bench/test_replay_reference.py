@@ -25,7 +25,7 @@ def test_a_whole_set_has_every_row_beside_it() -> None:
     (late,) = (row for row in rows if row["what"] == "seen 32 runs later")
     assert (late["ours_kept"], late["earlier"]) == (0.75, 3.95)
     assert late["earlier_kept"] == 3.95 / 3.97
-    (two,) = (row for row in rows if row["what"] == "2 silos")
+    (two,) = (row for row in rows if row["what"] == "silos: 2")
     assert two["ours"] == 3.0
 
 
