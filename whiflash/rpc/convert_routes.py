@@ -27,6 +27,7 @@ def row_message(row: RouteRow, has_hidden: bool = True) -> pb.RouteRow:
         context_tokens=row.context_tokens,
         backlog=dict(row.backlog),
         load=row.load,
+        recent_rates=dict(row.recent_rates),
     )
 
 
@@ -42,6 +43,7 @@ def read_row(message: pb.RouteRow) -> RouteRow:
         context_tokens=message.context_tokens,
         backlog=dict(message.backlog),
         load=message.load,
+        recent_rates=dict(message.recent_rates),
     )
 
 

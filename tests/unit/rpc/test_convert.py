@@ -142,12 +142,14 @@ def route_rows(draw: st.DrawFn) -> RouteRow:
         draw(REALS), draw(REALS), hidden, tuple(draw(st.lists(REALS, max_size=3))), agreement
     )
     drafts = {arm: draw(trees()) for arm in draw(st.sets(st.sampled_from(["a", "b"])))}
-    return RouteRow(3, "n", signals, ("none", "a", "b"), drafts, 4, 5, 6, {"b": 7}, load=8)
+    rates = draw(st.dictionaries(st.sampled_from(["a", "b"]), ODDS))
+    return RouteRow(3, "n", signals, ("none", "a", "b"), drafts, 4, 5, 6, {"b": 7}, load=8,
+                    recent_rates=rates)  # fmt: skip
 
 
 def same_route(a: RouteRow, b: RouteRow) -> bool:
     names = ("sequence_id", "namespace", "arms", "matched", "max_nodes", "context_tokens",
-             "backlog", "load")  # fmt: skip
+             "backlog", "load", "recent_rates")  # fmt: skip
     mine, other = a.signals.hidden, b.signals.hidden
     hidden = mine is other if mine is None or other is None else np.array_equal(mine, other)
     signals = ("entropy", "margin", "recent", "agreement")

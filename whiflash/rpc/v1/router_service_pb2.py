@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from whiflash.rpc.v1 import common_pb2 as whiflash_dot_rpc_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$whiflash/rpc/v1/router_service.proto\x12\x0fwhiflash.rpc.v1\x1a\x1cwhiflash/rpc/v1/common.proto\"\xff\x01\n\x0cRouteRequest\x12\x30\n\x07opening\x18\x01 \x01(\x0b\x32\x1d.whiflash.rpc.v1.RouteOpeningH\x00\x12*\n\x04rows\x18\x02 \x01(\x0b\x32\x1a.whiflash.rpc.v1.RouteRowsH\x00\x12\x32\n\x08outcomes\x18\x03 \x01(\x0b\x32\x1e.whiflash.rpc.v1.RouteOutcomesH\x00\x12%\n\x04ping\x18\x04 \x01(\x0b\x32\x15.whiflash.rpc.v1.PingH\x00\x12-\n\x07\x63hanged\x18\x05 \x01(\x0b\x32\x1a.whiflash.rpc.v1.ArmChangeH\x00\x42\x07\n\x05\x66rame\"-\n\tArmChange\x12\x0b\n\x03\x61rm\x18\x01 \x01(\t\x12\x13\n\x0bweight_hash\x18\x02 \x01(\t\"\x81\x01\n\x0cRouteOpening\x12/\n\x07opening\x18\x01 \x01(\x0b\x32\x1e.whiflash.rpc.v1.StreamOpening\x12\x0e\n\x06policy\x18\x02 \x01(\t\x12\x30\n\x0cverify_curve\x18\x03 \x03(\x0b\x32\x1a.whiflash.rpc.v1.CostPoint\"\'\n\tCostPoint\x12\x0e\n\x06tokens\x18\x01 \x01(\r\x12\n\n\x02ms\x18\x02 \x01(\x01\"W\n\tRouteRows\x12\x10\n\x08round_id\x18\x01 \x01(\x04\x12\'\n\x04rows\x18\x02 \x03(\x0b\x32\x19.whiflash.rpc.v1.RouteRow\x12\x0f\n\x07is_last\x18\x03 \x01(\x08\"\x9e\x03\n\x08RouteRow\x12\x13\n\x0bsequence_id\x18\x01 \x01(\x04\x12\x11\n\tnamespace\x18\x02 \x01(\t\x12,\n\x07signals\x18\x03 \x01(\x0b\x32\x1b.whiflash.rpc.v1.RowSignals\x12\x0c\n\x04\x61rms\x18\x04 \x03(\t\x12\x35\n\x06\x64rafts\x18\x05 \x03(\x0b\x32%.whiflash.rpc.v1.RouteRow.DraftsEntry\x12\x0f\n\x07matched\x18\x06 \x01(\r\x12\x11\n\tmax_nodes\x18\x07 \x01(\r\x12\x16\n\x0e\x63ontext_tokens\x18\x08 \x01(\r\x12\x37\n\x07\x62\x61\x63klog\x18\t \x03(\x0b\x32&.whiflash.rpc.v1.RouteRow.BacklogEntry\x12\x0c\n\x04load\x18\n \x01(\r\x1a\x44\n\x0b\x44raftsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12$\n\x05value\x18\x02 \x01(\x0b\x32\x15.whiflash.rpc.v1.Tree:\x02\x38\x01\x1a.\n\x0c\x42\x61\x63klogEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\r:\x02\x38\x01\"\x92\x01\n\nRowSignals\x12\x0f\n\x07\x65ntropy\x18\x01 \x01(\x01\x12\x0e\n\x06margin\x18\x02 \x01(\x01\x12\x13\n\x06hidden\x18\x03 \x01(\x0cH\x00\x88\x01\x01\x12\x0e\n\x06recent\x18\x04 \x03(\x01\x12\x33\n\tagreement\x18\x05 \x01(\x0b\x32 .whiflash.rpc.v1.SignalAgreementB\t\n\x07_hidden\"!\n\x0fSignalAgreement\x12\x0e\n\x06values\x18\x01 \x03(\x01\">\n\rRouteOutcomes\x12-\n\x08outcomes\x18\x01 \x03(\x0b\x32\x1b.whiflash.rpc.v1.RowOutcome\"\xcf\x01\n\nRowOutcome\x12&\n\x03row\x18\x01 \x01(\x0b\x32\x19.whiflash.rpc.v1.RouteRow\x12*\n\x06\x63hoice\x18\x02 \x01(\x0b\x32\x1a.whiflash.rpc.v1.RowChoice\x12\x0f\n\x07\x64rafted\x18\x03 \x01(\r\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x04 \x01(\r\x12\x0f\n\x07\x65mitted\x18\x05 \x01(\r\x12\r\n\x05\x65nded\x18\x06 \x01(\x08\x12\x16\n\x0epolicy_version\x18\x07 \x01(\x04\x12\x12\n\npropensity\x18\x08 \x01(\x01\"^\n\tRowChoice\x12\x0b\n\x03\x61rm\x18\x01 \x01(\t\x12\x0e\n\x06\x62udget\x18\x02 \x01(\r\x12\x10\n\x08is_fixed\x18\x03 \x01(\x08\x12\x15\n\x08survival\x18\x04 \x01(\x0cH\x00\x88\x01\x01\x42\x0b\n\t_survival\"\xdb\x01\n\rRouteResponse\x12\x31\n\x07welcome\x18\x01 \x01(\x0b\x32\x1e.whiflash.rpc.v1.StreamWelcomeH\x00\x12\x38\n\x0bpredictions\x18\x02 \x01(\x0b\x32!.whiflash.rpc.v1.RoutePredictionsH\x00\x12-\n\x06policy\x18\x03 \x01(\x0b\x32\x1b.whiflash.rpc.v1.PolicyPartH\x00\x12%\n\x04pong\x18\x04 \x01(\x0b\x32\x15.whiflash.rpc.v1.PingH\x00\x42\x07\n\x05\x66rame\"\x82\x01\n\x10RoutePredictions\x12\x10\n\x08round_id\x18\x01 \x01(\x04\x12\x16\n\x0epolicy_version\x18\x02 \x01(\x04\x12\x33\n\x0bpredictions\x18\x03 \x03(\x0b\x32\x1e.whiflash.rpc.v1.RowPrediction\x12\x0f\n\x07is_last\x18\x04 \x01(\x08\"\xbc\x01\n\rRowPrediction\x12\x16\n\tfixed_arm\x18\x01 \x01(\tH\x00\x88\x01\x01\x12\x14\n\x0c\x66ixed_budget\x18\x02 \x01(\r\x12>\n\x08survival\x18\x03 \x03(\x0b\x32,.whiflash.rpc.v1.RowPrediction.SurvivalEntry\x1a/\n\rSurvivalEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x0c:\x02\x38\x01\x42\x0c\n\n_fixed_arm\"c\n\nPolicyPart\x12\x16\n\x0epolicy_version\x18\x01 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\x12\x0f\n\x07is_last\x18\x03 \x01(\x08\x12\x0e\n\x06\x64igest\x18\x04 \x01(\x0c\x12\x0e\n\x06policy\x18\x05 \x01(\t2[\n\rRouterService\x12J\n\x05Route\x12\x1d.whiflash.rpc.v1.RouteRequest\x1a\x1e.whiflash.rpc.v1.RouteResponse(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$whiflash/rpc/v1/router_service.proto\x12\x0fwhiflash.rpc.v1\x1a\x1cwhiflash/rpc/v1/common.proto\"\xff\x01\n\x0cRouteRequest\x12\x30\n\x07opening\x18\x01 \x01(\x0b\x32\x1d.whiflash.rpc.v1.RouteOpeningH\x00\x12*\n\x04rows\x18\x02 \x01(\x0b\x32\x1a.whiflash.rpc.v1.RouteRowsH\x00\x12\x32\n\x08outcomes\x18\x03 \x01(\x0b\x32\x1e.whiflash.rpc.v1.RouteOutcomesH\x00\x12%\n\x04ping\x18\x04 \x01(\x0b\x32\x15.whiflash.rpc.v1.PingH\x00\x12-\n\x07\x63hanged\x18\x05 \x01(\x0b\x32\x1a.whiflash.rpc.v1.ArmChangeH\x00\x42\x07\n\x05\x66rame\"-\n\tArmChange\x12\x0b\n\x03\x61rm\x18\x01 \x01(\t\x12\x13\n\x0bweight_hash\x18\x02 \x01(\t\"\x81\x01\n\x0cRouteOpening\x12/\n\x07opening\x18\x01 \x01(\x0b\x32\x1e.whiflash.rpc.v1.StreamOpening\x12\x0e\n\x06policy\x18\x02 \x01(\t\x12\x30\n\x0cverify_curve\x18\x03 \x03(\x0b\x32\x1a.whiflash.rpc.v1.CostPoint\"\'\n\tCostPoint\x12\x0e\n\x06tokens\x18\x01 \x01(\r\x12\n\n\x02ms\x18\x02 \x01(\x01\"W\n\tRouteRows\x12\x10\n\x08round_id\x18\x01 \x01(\x04\x12\'\n\x04rows\x18\x02 \x03(\x0b\x32\x19.whiflash.rpc.v1.RouteRow\x12\x0f\n\x07is_last\x18\x03 \x01(\x08\"\x94\x04\n\x08RouteRow\x12\x13\n\x0bsequence_id\x18\x01 \x01(\x04\x12\x11\n\tnamespace\x18\x02 \x01(\t\x12,\n\x07signals\x18\x03 \x01(\x0b\x32\x1b.whiflash.rpc.v1.RowSignals\x12\x0c\n\x04\x61rms\x18\x04 \x03(\t\x12\x35\n\x06\x64rafts\x18\x05 \x03(\x0b\x32%.whiflash.rpc.v1.RouteRow.DraftsEntry\x12\x0f\n\x07matched\x18\x06 \x01(\r\x12\x11\n\tmax_nodes\x18\x07 \x01(\r\x12\x16\n\x0e\x63ontext_tokens\x18\x08 \x01(\r\x12\x37\n\x07\x62\x61\x63klog\x18\t \x03(\x0b\x32&.whiflash.rpc.v1.RouteRow.BacklogEntry\x12\x0c\n\x04load\x18\n \x01(\r\x12@\n\x0crecent_rates\x18\x0b \x03(\x0b\x32*.whiflash.rpc.v1.RouteRow.RecentRatesEntry\x1a\x44\n\x0b\x44raftsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12$\n\x05value\x18\x02 \x01(\x0b\x32\x15.whiflash.rpc.v1.Tree:\x02\x38\x01\x1a.\n\x0c\x42\x61\x63klogEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\r:\x02\x38\x01\x1a\x32\n\x10RecentRatesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"\x92\x01\n\nRowSignals\x12\x0f\n\x07\x65ntropy\x18\x01 \x01(\x01\x12\x0e\n\x06margin\x18\x02 \x01(\x01\x12\x13\n\x06hidden\x18\x03 \x01(\x0cH\x00\x88\x01\x01\x12\x0e\n\x06recent\x18\x04 \x03(\x01\x12\x33\n\tagreement\x18\x05 \x01(\x0b\x32 .whiflash.rpc.v1.SignalAgreementB\t\n\x07_hidden\"!\n\x0fSignalAgreement\x12\x0e\n\x06values\x18\x01 \x03(\x01\">\n\rRouteOutcomes\x12-\n\x08outcomes\x18\x01 \x03(\x0b\x32\x1b.whiflash.rpc.v1.RowOutcome\"\xcf\x01\n\nRowOutcome\x12&\n\x03row\x18\x01 \x01(\x0b\x32\x19.whiflash.rpc.v1.RouteRow\x12*\n\x06\x63hoice\x18\x02 \x01(\x0b\x32\x1a.whiflash.rpc.v1.RowChoice\x12\x0f\n\x07\x64rafted\x18\x03 \x01(\r\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x04 \x01(\r\x12\x0f\n\x07\x65mitted\x18\x05 \x01(\r\x12\r\n\x05\x65nded\x18\x06 \x01(\x08\x12\x16\n\x0epolicy_version\x18\x07 \x01(\x04\x12\x12\n\npropensity\x18\x08 \x01(\x01\"^\n\tRowChoice\x12\x0b\n\x03\x61rm\x18\x01 \x01(\t\x12\x0e\n\x06\x62udget\x18\x02 \x01(\r\x12\x10\n\x08is_fixed\x18\x03 \x01(\x08\x12\x15\n\x08survival\x18\x04 \x01(\x0cH\x00\x88\x01\x01\x42\x0b\n\t_survival\"\xdb\x01\n\rRouteResponse\x12\x31\n\x07welcome\x18\x01 \x01(\x0b\x32\x1e.whiflash.rpc.v1.StreamWelcomeH\x00\x12\x38\n\x0bpredictions\x18\x02 \x01(\x0b\x32!.whiflash.rpc.v1.RoutePredictionsH\x00\x12-\n\x06policy\x18\x03 \x01(\x0b\x32\x1b.whiflash.rpc.v1.PolicyPartH\x00\x12%\n\x04pong\x18\x04 \x01(\x0b\x32\x15.whiflash.rpc.v1.PingH\x00\x42\x07\n\x05\x66rame\"\x82\x01\n\x10RoutePredictions\x12\x10\n\x08round_id\x18\x01 \x01(\x04\x12\x16\n\x0epolicy_version\x18\x02 \x01(\x04\x12\x33\n\x0bpredictions\x18\x03 \x03(\x0b\x32\x1e.whiflash.rpc.v1.RowPrediction\x12\x0f\n\x07is_last\x18\x04 \x01(\x08\"\xbc\x01\n\rRowPrediction\x12\x16\n\tfixed_arm\x18\x01 \x01(\tH\x00\x88\x01\x01\x12\x14\n\x0c\x66ixed_budget\x18\x02 \x01(\r\x12>\n\x08survival\x18\x03 \x03(\x0b\x32,.whiflash.rpc.v1.RowPrediction.SurvivalEntry\x1a/\n\rSurvivalEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x0c:\x02\x38\x01\x42\x0c\n\n_fixed_arm\"c\n\nPolicyPart\x12\x16\n\x0epolicy_version\x18\x01 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\x12\x0f\n\x07is_last\x18\x03 \x01(\x08\x12\x0e\n\x06\x64igest\x18\x04 \x01(\x0c\x12\x0e\n\x06policy\x18\x05 \x01(\t2[\n\rRouterService\x12J\n\x05Route\x12\x1d.whiflash.rpc.v1.RouteRequest\x1a\x1e.whiflash.rpc.v1.RouteResponse(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,6 +36,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_ROUTEROW_DRAFTSENTRY']._serialized_options = b'8\001'
   _globals['_ROUTEROW_BACKLOGENTRY']._loaded_options = None
   _globals['_ROUTEROW_BACKLOGENTRY']._serialized_options = b'8\001'
+  _globals['_ROUTEROW_RECENTRATESENTRY']._loaded_options = None
+  _globals['_ROUTEROW_RECENTRATESENTRY']._serialized_options = b'8\001'
   _globals['_ROWPREDICTION_SURVIVALENTRY']._loaded_options = None
   _globals['_ROWPREDICTION_SURVIVALENTRY']._serialized_options = b'8\001'
   _globals['_ROUTEREQUEST']._serialized_start=88
@@ -49,31 +51,33 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_ROUTEROWS']._serialized_start=565
   _globals['_ROUTEROWS']._serialized_end=652
   _globals['_ROUTEROW']._serialized_start=655
-  _globals['_ROUTEROW']._serialized_end=1069
-  _globals['_ROUTEROW_DRAFTSENTRY']._serialized_start=953
-  _globals['_ROUTEROW_DRAFTSENTRY']._serialized_end=1021
-  _globals['_ROUTEROW_BACKLOGENTRY']._serialized_start=1023
-  _globals['_ROUTEROW_BACKLOGENTRY']._serialized_end=1069
-  _globals['_ROWSIGNALS']._serialized_start=1072
-  _globals['_ROWSIGNALS']._serialized_end=1218
-  _globals['_SIGNALAGREEMENT']._serialized_start=1220
-  _globals['_SIGNALAGREEMENT']._serialized_end=1253
-  _globals['_ROUTEOUTCOMES']._serialized_start=1255
-  _globals['_ROUTEOUTCOMES']._serialized_end=1317
-  _globals['_ROWOUTCOME']._serialized_start=1320
-  _globals['_ROWOUTCOME']._serialized_end=1527
-  _globals['_ROWCHOICE']._serialized_start=1529
-  _globals['_ROWCHOICE']._serialized_end=1623
-  _globals['_ROUTERESPONSE']._serialized_start=1626
-  _globals['_ROUTERESPONSE']._serialized_end=1845
-  _globals['_ROUTEPREDICTIONS']._serialized_start=1848
-  _globals['_ROUTEPREDICTIONS']._serialized_end=1978
-  _globals['_ROWPREDICTION']._serialized_start=1981
-  _globals['_ROWPREDICTION']._serialized_end=2169
-  _globals['_ROWPREDICTION_SURVIVALENTRY']._serialized_start=2108
-  _globals['_ROWPREDICTION_SURVIVALENTRY']._serialized_end=2155
-  _globals['_POLICYPART']._serialized_start=2171
-  _globals['_POLICYPART']._serialized_end=2270
-  _globals['_ROUTERSERVICE']._serialized_start=2272
-  _globals['_ROUTERSERVICE']._serialized_end=2363
+  _globals['_ROUTEROW']._serialized_end=1187
+  _globals['_ROUTEROW_DRAFTSENTRY']._serialized_start=1019
+  _globals['_ROUTEROW_DRAFTSENTRY']._serialized_end=1087
+  _globals['_ROUTEROW_BACKLOGENTRY']._serialized_start=1089
+  _globals['_ROUTEROW_BACKLOGENTRY']._serialized_end=1135
+  _globals['_ROUTEROW_RECENTRATESENTRY']._serialized_start=1137
+  _globals['_ROUTEROW_RECENTRATESENTRY']._serialized_end=1187
+  _globals['_ROWSIGNALS']._serialized_start=1190
+  _globals['_ROWSIGNALS']._serialized_end=1336
+  _globals['_SIGNALAGREEMENT']._serialized_start=1338
+  _globals['_SIGNALAGREEMENT']._serialized_end=1371
+  _globals['_ROUTEOUTCOMES']._serialized_start=1373
+  _globals['_ROUTEOUTCOMES']._serialized_end=1435
+  _globals['_ROWOUTCOME']._serialized_start=1438
+  _globals['_ROWOUTCOME']._serialized_end=1645
+  _globals['_ROWCHOICE']._serialized_start=1647
+  _globals['_ROWCHOICE']._serialized_end=1741
+  _globals['_ROUTERESPONSE']._serialized_start=1744
+  _globals['_ROUTERESPONSE']._serialized_end=1963
+  _globals['_ROUTEPREDICTIONS']._serialized_start=1966
+  _globals['_ROUTEPREDICTIONS']._serialized_end=2096
+  _globals['_ROWPREDICTION']._serialized_start=2099
+  _globals['_ROWPREDICTION']._serialized_end=2287
+  _globals['_ROWPREDICTION_SURVIVALENTRY']._serialized_start=2226
+  _globals['_ROWPREDICTION_SURVIVALENTRY']._serialized_end=2273
+  _globals['_POLICYPART']._serialized_start=2289
+  _globals['_POLICYPART']._serialized_end=2388
+  _globals['_ROUTERSERVICE']._serialized_start=2390
+  _globals['_ROUTERSERVICE']._serialized_end=2481
 # @@protoc_insertion_point(module_scope)

@@ -208,6 +208,26 @@ class RouteRow(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class RecentRatesEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.float
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.float = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     SEQUENCE_ID_FIELD_NUMBER: _builtins.int
     NAMESPACE_FIELD_NUMBER: _builtins.int
     SIGNALS_FIELD_NUMBER: _builtins.int
@@ -218,6 +238,7 @@ class RouteRow(_message.Message):
     CONTEXT_TOKENS_FIELD_NUMBER: _builtins.int
     BACKLOG_FIELD_NUMBER: _builtins.int
     LOAD_FIELD_NUMBER: _builtins.int
+    RECENT_RATES_FIELD_NUMBER: _builtins.int
     sequence_id: _builtins.int
     namespace: _builtins.str
     matched: _builtins.int
@@ -232,6 +253,10 @@ class RouteRow(_message.Message):
     def drafts(self) -> _containers.MessageMap[_builtins.str, _common_pb2.Tree]: ...
     @_builtins.property
     def backlog(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]: ...
+    @_builtins.property
+    def recent_rates(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
+        """Share of its drafted tokens that came true lately, by arm."""
+
     def __init__(
         self,
         *,
@@ -245,10 +270,11 @@ class RouteRow(_message.Message):
         context_tokens: _builtins.int = ...,
         backlog: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
         load: _builtins.int = ...,
+        recent_rates: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["signals", b"signals"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["arms", b"arms", "backlog", b"backlog", "context_tokens", b"context_tokens", "drafts", b"drafts", "load", b"load", "matched", b"matched", "max_nodes", b"max_nodes", "namespace", b"namespace", "sequence_id", b"sequence_id", "signals", b"signals"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["arms", b"arms", "backlog", b"backlog", "context_tokens", b"context_tokens", "drafts", b"drafts", "load", b"load", "matched", b"matched", "max_nodes", b"max_nodes", "namespace", b"namespace", "recent_rates", b"recent_rates", "sequence_id", b"sequence_id", "signals", b"signals"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
