@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from torch import nn
 
 from whiflash.core.errors import ConfigError, ModelError, UnsupportedModelError
 from whiflash.drafters.dflash.config import DFlashConfig
@@ -19,7 +18,7 @@ from whiflash.models.draft.boundaries import require_boundaries
 from whiflash.models.draft.cache import DraftCacheShape
 from whiflash.models.draft.checkpoint import DraftCheckpoint, TensorBox, fill
 from whiflash.models.draft.config import require_plain
-from whiflash.models.draft.layers import pack
+from whiflash.models.draft.layers import linear_of, pack
 from whiflash.models.draft.rope import Rope, make_rope
 from whiflash.models.draft.target_parts import TargetParts
 from whiflash.models.draft.vocabulary import DraftVocabulary, require_same_ids
@@ -100,7 +99,10 @@ def load(folder: Path, target: TargetParts, options: DFlashOptions = _DEFAULTS) 
     own_embedding, own_head = _own_ends(config, box)
     _require_same_width(config, target, folder, own_embedding, own_head)
     embedding = target.embedding if own_embedding is None else _placed(own_embedding, target)
-    head = _borrowed_head(target, vocabulary) if own_head is None else _head(own_head, target)
+    if own_head is None:
+        head = _borrowed_head(target, vocabulary)
+    else:
+        head = linear_of(_placed(own_head, target))
     mask_token_id = _mask_token_id(config, options, len(embedding), folder)
     model, weight_hash, is_packed = _model(config, box, target, folder)
     context_limit = (
@@ -182,14 +184,6 @@ def _require_same_width(
 
 def _placed(tensor: torch.Tensor, target: TargetParts) -> torch.Tensor:
     return tensor.to(device=target.device, dtype=target.dtype).contiguous()
-
-
-def _head(weight: torch.Tensor, target: TargetParts) -> nn.Module:
-    """A linear layer on the checkpoint's own head, packed where that pays."""
-    head = nn.Sequential(nn.Linear(weight.shape[1], weight.shape[0], bias=False, device="meta"))
-    head.load_state_dict({"0.weight": _placed(weight, target)}, assign=True)
-    pack(head.requires_grad_(False), target.dtype)
-    return head
 
 
 def _borrowed_head(

@@ -122,6 +122,14 @@ def pack(module: nn.Module, dtype: torch.dtype) -> bool:
     return True
 
 
+def linear_of(weight: torch.Tensor) -> nn.Module:
+    """x -> x @ weight.T, for a weight [out, in]: a linear layer, packed where that pays."""
+    holder = nn.Sequential(nn.Linear(weight.shape[1], weight.shape[0], bias=False, device="meta"))
+    holder.load_state_dict({"0.weight": weight}, assign=True)
+    pack(holder.requires_grad_(False), weight.dtype)
+    return holder[0]
+
+
 def _linears(module: nn.Module) -> Iterator[tuple[nn.Module, str, nn.Linear]]:
     for parent in list(module.modules()):
         for name, child in list(parent.named_children()):

@@ -9,11 +9,11 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from torch.nn import functional
 from transformers import PreTrainedModel
 
 from whiflash.core.errors import ModelError
 from whiflash.models.draft.checkpoint import read_tensors, shard_places
+from whiflash.models.draft.layers import linear_of
 from whiflash.models.files import ModelFiles
 
 Head = Callable[[torch.Tensor], torch.Tensor]
@@ -89,7 +89,7 @@ class TargetParts:
             vocab_size=_size(config, "vocab_size", folder),
             context_limit=context_limit or _size(config, "max_position_embeddings", folder),
             embedding=embedding,
-            head=lambda hidden: functional.linear(hidden, weight),
+            head=linear_of(weight),
             tokenizer_fingerprint=tokenizer_fingerprint,
         )
 

@@ -19,6 +19,7 @@ from whiflash.models.draft.boundaries import (
 )
 from whiflash.models.draft.target_parts import TargetParts
 from whiflash.models.draft.vocabulary import DraftVocabulary, require_same_ids
+from whiflash.models.linear import PackedLinear
 from whiflash.models.tokenizer import HFTokenizer
 from whiflash.testing.toy import write_toy
 
@@ -61,6 +62,16 @@ def test_a_tied_head_is_the_embedding(toy: Path, tmp_path: Path) -> None:
     (folder / "config.json").write_text(json.dumps({**config, "tie_word_embeddings": True}))
     parts = TargetParts.of_folder(folder, torch.float64, CPU)
     assert torch.equal(parts.head(torch.eye(32).double()), parts.embedding.T)
+
+
+@pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="oneDNN packs weights")
+def test_a_head_without_its_model_is_packed_as_the_model_s_is(toy: Path) -> None:
+    """A hosted drafter took twice as long for its logits as one beside the target."""
+    dense = TargetParts.of_folder(toy, torch.float64, CPU)
+    parts = TargetParts.of_folder(toy, torch.float32, CPU)
+    assert isinstance(parts.head, PackedLinear)
+    hidden = torch.randn(7, 32, dtype=torch.float64)
+    torch.testing.assert_close(parts.head(hidden.float()), dense.head(hidden).float())
 
 
 def test_ids_of_a_smaller_vocabulary() -> None:
