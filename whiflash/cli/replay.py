@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from whiflash.cli import options
 from whiflash.cli.replay_text import text
 from whiflash.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from whiflash.routing.replay.log import LoggedRun
 
 app = typer.Typer(
     name="replay", help="Evaluate policies and the trajectory store offline.", no_args_is_help=True
@@ -30,6 +33,16 @@ WorkDir = Annotated[
     Path | None,
     typer.Option("--work-dir", help="of the survey: its features hold the hidden states that "
                  "`neural` needs and the heads of `goodput` read"),
+]  # fmt: skip
+HeldOut = Annotated[
+    bool,
+    typer.Option("--held-out", help="only texts of held-out prompts, which no router learned from "
+                 "(with --work-dir)"),
+]  # fmt: skip
+CostLog = Annotated[
+    Path | None,
+    typer.Option("--costs", help="another round log, of the same model and arms, that says what a "
+                 "round costs: a survey runs in batches that a server may not have"),
 ]  # fmt: skip
 _PLAIN = "static:arm=none"
 _COLUMNS = (
@@ -52,6 +65,8 @@ def rounds(
     log: Log,
     policy: Policies = None,
     work_dir: WorkDir = None,
+    held_out: HeldOut = False,
+    costs: CostLog = None,
     as_json: options.Json = False,
 ) -> None:
     """Lead policies along the texts of a round log, at the costs that were measured.
@@ -60,7 +75,7 @@ def rounds(
     Where a policy takes an arm that was not proposed at a root, the round is censored: it is
     counted, and left out of all else.
     """
-    results = replay(log, policy or ["goodput"], work_dir)
+    results = replay(log, policy or ["goodput"], work_dir, held_out, costs)
     if as_json:
         typer.echo(json.dumps(results))
     else:
@@ -68,27 +83,40 @@ def rounds(
 
 
 def replay(
-    log: Path, policies: Sequence[str], work_dir: Path | None = None
+    log: Path,
+    policies: Sequence[str],
+    work_dir: Path | None = None,
+    is_held_out: bool = False,
+    costs: Path | None = None,
 ) -> list[dict[str, Any]]:
     """A row per policy, plain decoding first, the oracle last. Raises ConfigError."""
-    from whiflash.obs.round_log import read_rounds
     from whiflash.routing.policies.registry import ORACLE, check_policy
-    from whiflash.routing.replay.evaluate import evaluate, result
-    from whiflash.routing.replay.log import logged_runs
+    from whiflash.routing.replay.evaluate import evaluate, put_costs, result
 
     for policy in policies:
         if policy != ORACLE:
             check_policy(policy)
-    try:
-        runs = logged_runs(read_rounds(log))
-    except FileNotFoundError:
-        raise ConfigError(f"there is no round log {log}; give the path of round_log") from None
+    if is_held_out and work_dir is None:
+        raise ConfigError("--held-out needs --work-dir, which knows the texts of the survey")
+    runs = _runs(log)
+    if costs is not None:
+        put_costs(runs, _runs(costs))
     if work_dir is not None:
         from whiflash.training.router.replay import put_hidden
 
-        put_hidden(runs, log, work_dir)
+        put_hidden(runs, log, work_dir, is_held_out)
     walks = evaluate(runs, [_PLAIN, *dict.fromkeys(policies)], work_dir is not None)
     return [result(walk, walks[-1]) for walk in walks]
+
+
+def _runs(log: Path) -> list[LoggedRun]:
+    from whiflash.obs.round_log import read_rounds
+    from whiflash.routing.replay.log import logged_runs
+
+    try:
+        return logged_runs(read_rounds(log))
+    except FileNotFoundError:
+        raise ConfigError(f"there is no round log {log}; give the path of round_log") from None
 
 
 def table(results: Sequence[dict[str, Any]]) -> Iterator[str]:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from whiflash.config import EngineConfig
 from whiflash.core.protocols import Drafter, TapDrafter, Target
+from whiflash.core.shape import shapes_of
 from whiflash.drafters.registry import DRAFTERS, DrafterParts, make_drafters, parse_specs
 from whiflash.drafters.spec import DrafterSpec
 from whiflash.engine.budget import DRAFT_SHARE, MemoryBudget, memory_budget
@@ -98,7 +99,9 @@ def _wire(
     curve = loaded.target.verify_curve
     remote = None if outside is None else outside.policy(config.policy, curve, info.fingerprint)
     policy = remote or policy_of(config.policy, costs)
-    setting = PolicySetting(tuple(drafters), info.hidden_size, info.fingerprint)
+    setting = PolicySetting(
+        tuple(drafters), info.hidden_size, info.fingerprint, shapes=shapes_of(drafters)
+    )
     check_setting(policy, setting)
     # A log of rounds is read to weigh other policies: it wants every root.
     has_all_roots = config.round_log is not None

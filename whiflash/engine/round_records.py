@@ -6,12 +6,14 @@ round; `settled`, what the text that came says of one proposal, verified or not.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 from whiflash.core.costs import CostCurve
 from whiflash.core.draft import DraftTree
 from whiflash.core.protocols import Drafter
 from whiflash.core.rows import Feedback, StepCost
+from whiflash.core.shape import shapes_of
 from whiflash.engine.drafting import RowDraft
 from whiflash.routing.survival import capped, likeliest_first, ranked
 
@@ -30,6 +32,7 @@ def run_record(
         "target": target,
         "verify_ms": {str(count): round(ms, 4) for count, ms in curve.points},
         "free": {name: drafter.is_free for name, drafter in drafters.items()},
+        "shapes": {name: asdict(shape) for name, shape in shapes_of(drafters).items()},
     }
 
 

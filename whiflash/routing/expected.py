@@ -64,6 +64,10 @@ class ExpectedSurvival:
         """From now on these are the learned heads."""
         self._heads, self._off = heads, set()
 
+    def leave_out(self, arm: str) -> None:
+        """Its head says nothing of the drafts that it makes here."""
+        self._off.add(arm)
+
     def take_found(self, found: Mapping[str, Sequence[float]]) -> None:
         """By arm, survival by rank of its drafts on held-out texts."""
         self._prior.take(found)
@@ -72,7 +76,7 @@ class ExpectedSurvival:
         """Its drafts are made with other weights: what was learned of it says nothing."""
         self._prior.forget_arm(arm)
         if self._heads is not None and arm in self._heads.names:
-            self._off.add(arm)
+            self.leave_out(arm)
 
     def of(self, pairs: Sequence[Pair]) -> Floats:
         """float64 [N, K]: survival by rank; K is the most nodes of a pair. It is remembered until

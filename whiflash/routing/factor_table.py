@@ -51,16 +51,22 @@ class FactorTable:
     window:       observations that a cell remembers.
     prior_tokens: expected tokens that the backing factor counts for.
     fade_rounds:  predictions after which unrefreshed evidence counts half.
+    max_step:     share by which one observation may move a factor, up or down.
     """
 
     def __init__(
-        self, window: int, prior_tokens: float, fade_rounds: int, max_namespaces: int
+        self,
+        window: int,
+        prior_tokens: float,
+        fade_rounds: int,
+        max_namespaces: int,
+        max_step: float,
     ) -> None:
         self._keep = 1.0 - 1.0 / window
         self._prior_tokens = prior_tokens
         self._fade_rounds = fade_rounds
         self._max_namespaces = max_namespaces
-        self._max_step: float | None = None
+        self._max_step = max_step
         self._round = 0
         # Row 0 stays empty: cells that were never observed read it.
         self._accepted = np.zeros((64, NUM_RANK_BUCKETS))
@@ -75,7 +81,7 @@ class FactorTable:
 
     def steady(self, prior_tokens: float, max_step: float) -> None:
         """What is expected was learned from many rounds: from now on it weighs `prior_tokens`, and
-        one observation moves a factor by at most the share `max_step` of it."""
+        one observation may move a factor less far."""
         self._prior_tokens, self._max_step = prior_tokens, max_step
 
     def reset(self) -> None:
@@ -130,16 +136,17 @@ class FactorTable:
             known = [key for key in space if (key if isinstance(key, str) else key[0]) == arm]
             self._clear([space.pop(key) for key in known])
 
-    def _bounded(self, rows: list[int], accepted: Floats, expected: Floats) -> Floats | float:
+    def _bounded(self, rows: list[int], accepted: Floats, expected: Floats) -> Floats:
         """How much of each observation counts, float64 of its shape, so that (A + a) / (E + e)
-        stays within a factor 1 + max_step of A / E."""
-        step = self._max_step
-        if step is None:
-            return 1.0
-        own = accepted / (self._accepted[rows] + self._prior_tokens)
-        other = expected / (self._expected[rows] + self._prior_tokens)
+        stays within a factor 1 + max_step of A / E, what backs them included."""
+        step, belief = self._max_step, self._prior_tokens
+        known, claimed = self._accepted[rows] + belief, self._expected[rows] + belief
+        # Every arm's row is followed by its bucket's, which it backs.
+        known[1::2] += belief * (known[::2] / claimed[::2] - 1.0)
+        own, other = accepted / known, expected / claimed
         excess = np.maximum(own - (1.0 + step) * other, other - (1.0 + step) * own)
-        return step / np.maximum(excess, step)
+        weight: Floats = step / np.maximum(excess, step)
+        return weight
 
     def _space(self, namespace: str) -> dict[str | tuple[str, Bucket], int]:
         space = self._spaces.get(namespace)

@@ -24,11 +24,13 @@ Singles = npt.NDArray[np.float32]
 @dataclass(frozen=True, slots=True)
 class HeadArm:
     """has_claims: its draft is at hand before the choice, and the head reads what it claims.
-    max_nodes: of the drafts that it was trained on."""
+    max_nodes, tree: of the drafts that it was trained on (core.shape); tree "" where none is
+    known."""
 
     arm: str
     has_claims: bool
     max_nodes: int
+    tree: str = ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -29,7 +29,8 @@ class RouterFile:
 
     Layout: safetensors. Metadata: `format`, `target`, `neural` (JSON: positive, negative) and
     `heads` (JSON: arms, a list of HeadArm), either of them or both. Tensors: those of NeuralRouter
-    behind `neural.`, those of SurvivalHeads behind `heads.`, in any float type.
+    behind `neural.`, those of SurvivalHeads behind `heads.`, in any float type; weights are written
+    in bf16.
     """
 
     target: str
@@ -51,7 +52,7 @@ class RouterFile:
             metadata[_HEADS] = json.dumps({"arms": [asdict(arm) for arm in self.heads.arms]})
             for name in _HEAD_ARRAYS:
                 tensors[f"{_HEADS}.{name}"] = torch.from_numpy(getattr(self.heads, name).copy())
-        save_file(tensors, path, metadata)
+        save_file({name: _stored(name, t) for name, t in tensors.items()}, path, metadata)
 
     @classmethod
     def read(cls, path: Path) -> RouterFile:
@@ -72,6 +73,19 @@ class RouterFile:
         neural = _neural(path, tables[_NEURAL], parts[_NEURAL]) if _NEURAL in known else None
         heads = _heads(path, tables[_HEADS], parts[_HEADS]) if _HEADS in known else None
         return cls(metadata["target"], neural, heads)
+
+
+def as_stored(weight: torch.Tensor) -> torch.Tensor:
+    """Float32 [...]: a weight as it is read back from a file."""
+    import torch
+
+    return weight.to(torch.bfloat16).float()
+
+
+def _stored(name: str, tensor: torch.Tensor) -> torch.Tensor:
+    import torch
+
+    return tensor.to(torch.bfloat16) if name.endswith("weight") else tensor
 
 
 def target_of(path: Path) -> str:
@@ -121,9 +135,9 @@ def _neural(path: Path, table: Mapping[str, Any], tensors: Tensors) -> NeuralRou
 
 def _heads(path: Path, table: Mapping[str, Any], tensors: Tensors) -> SurvivalHeads:
     try:
-        arms = tuple(HeadArm(str(a["arm"]), bool(a["has_claims"]), int(a["max_nodes"]))
-                     for a in table["arms"])  # fmt: skip
-    except (KeyError, TypeError, ValueError):
+        arms = tuple(HeadArm(str(a["arm"]), bool(a["has_claims"]), int(a["max_nodes"]),
+                             str(a.get("tree", ""))) for a in table["arms"])  # fmt: skip
+    except (KeyError, TypeError, ValueError, AttributeError):
         raise ConfigError(f"the router file {path}: metadata `heads` lists no arms") from None
     count = len(arms)
     if not count or len({arm.arm for arm in arms}) < count:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 from whiflash.core.errors import ConfigError
 from whiflash.core.protocols import Policy
+from whiflash.core.shape import DraftShape
 from whiflash.core.signals import SignalNeeds
 from whiflash.routing.survival import Survival
 
@@ -15,13 +16,15 @@ from whiflash.routing.survival import Survival
 @dataclass(frozen=True, slots=True)
 class PolicySetting:
     """arms: the engine's, without `none`. is_replay: rounds come from a log, which holds no hidden
-    state and no probabilities of drafted ids. has_hidden: the hidden states were put beside it."""
+    state and no probabilities of drafted ids. has_hidden: the hidden states were put beside it.
+    shapes: of the arms' drafts, where that is known."""
 
     arms: tuple[str, ...]
     hidden_size: int
     fingerprint: str
     is_replay: bool = False
     has_hidden: bool = False
+    shapes: Mapping[str, DraftShape] = field(default_factory=dict)
 
 
 @runtime_checkable
@@ -47,6 +50,20 @@ def check_setting(policy: Policy, setting: PolicySetting) -> None:
             f"policy {policy.name!r} reads probabilities of drafted ids, which a log holds for no "
             "draft that was not verified; give it reward=efficiency, or run an engine with it"
         )
+
+
+@runtime_checkable
+class ShippedPolicy(Protocol):
+    """A policy that begins with what comes with WhiFlash for a target."""
+
+    def take_shipped(self, fingerprint: str) -> None:
+        """Unless a file was named. Raises ConfigError where it cannot do without."""
+
+
+def take_shipped(policy: Policy, fingerprint: str) -> None:
+    """As `check_setting` does it too, where the target is known and its engine is elsewhere."""
+    if isinstance(policy, ShippedPolicy):
+        policy.take_shipped(fingerprint)
 
 
 def signal_needs(policy: Policy) -> SignalNeeds:

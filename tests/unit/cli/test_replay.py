@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+import zstandard
 
 from whiflash.cli.main import run
 
@@ -86,6 +87,49 @@ def test_what_cannot_be_replayed_is_told(
 ) -> None:
     assert run(["replay", "rounds", str(record("survey")), "--policy", policy]) == 2
     assert told in capsys.readouterr().err
+
+
+def test_costs_may_be_those_of_another_log(
+    record, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log, slow = record("survey"), tmp_path / "slow.zst"
+    lines = [json.loads(line) for line in _lines(log)]
+    for line in lines:
+        for key in ("verify_ms", "total_ms", "draft_ms"):
+            if key in line:
+                line[key] = _times(line[key], 4.0)
+    _write(slow, lines)
+    own, other = (rows([str(log), *more], capsys) for more in ([], ["--costs", str(slow)]))
+    plain = [found["static:arm=none"]["tokens_per_s"] for found in (own, other)]
+    assert plain[1] == pytest.approx(plain[0] / 4.0, rel=0.05)
+    lines[0]["target"] = "another"
+    _write(slow, lines)
+    assert run(["replay", "rounds", str(log), "--costs", str(slow)]) == 2
+    assert "is of another target" in capsys.readouterr().err
+
+
+def _lines(log: Path) -> list[str]:
+    with log.open("rb") as file:
+        data = zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True).read()
+    return data.decode().splitlines()
+
+
+def _write(log: Path, lines: list[dict]) -> None:
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    log.write_bytes(zstandard.ZstdCompressor().compress(text.encode()))
+
+
+def _times(value: float | dict[str, float], factor: float) -> float | dict[str, float]:
+    if isinstance(value, dict):
+        return {key: factor * ms for key, ms in value.items()}
+    return factor * value
+
+
+def test_held_out_texts_alone_need_the_survey_that_knows_them(
+    record, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["replay", "rounds", str(record("survey")), "--held-out"]) == 2
+    assert "--held-out needs --work-dir" in capsys.readouterr().err
 
 
 def test_a_missing_log_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -20,7 +20,8 @@ ELSEWHERE = Cell("n", "a", (0, 4))
 
 
 def table(**options) -> FactorTable:
-    defaults = {"window": 50, "prior_tokens": 4.0, "fade_rounds": 1000, "max_namespaces": 4}
+    defaults = {"window": 50, "prior_tokens": 4.0, "fade_rounds": 1000, "max_namespaces": 4,
+                "max_step": 0.5}  # fmt: skip
     return FactorTable(**(defaults | options))
 
 
@@ -80,6 +81,26 @@ def test_ranks_are_learned_apart():
     first, *_, last = learner.factors([HERE])[0]
     assert first == pytest.approx(1.0)
     assert last < 0.2
+
+
+@given(
+    st.lists(st.floats(0.0, 8.0), min_size=1, max_size=40),
+    st.lists(st.floats(0.0, 8.0), min_size=1, max_size=40),
+    st.floats(0.05, 2.0),
+)
+@settings(max_examples=60)
+def test_one_observation_moves_a_factor_by_a_bounded_step(expected, accepted, max_step):
+    """Up or down, whatever it claims to be: a row of the arm's and one of the bucket's move."""
+    learner = table(max_step=max_step)
+    for told, came in zip(expected, accepted, strict=False):
+        before = factor(learner, HERE)
+        size = np.full((1, NUM_RANK_BUCKETS), 1.0)
+        learner.observe([HERE], told * size, came * size)
+        after = factor(learner, HERE)
+        # What is forgotten at the same time moves it a little towards what backs it.
+        bound = (1.0 + max_step) ** 2 * 1.05
+        assert before / bound <= after <= before * bound
+    learner.check_integrity()
 
 
 def test_observing_in_one_batch_or_one_by_one_is_nearly_the_same():

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
@@ -15,17 +16,23 @@ from whiflash.core.costs import CostCurve
 from whiflash.core.draft import DraftTree
 from whiflash.core.errors import ConfigError
 from whiflash.core.rows import NONE, Choice, Outcome, RouteRow
+from whiflash.core.shape import DraftShape
 from whiflash.core.signals import Signals
 from whiflash.routing.costs import CostModel
 from whiflash.routing.heads import NUM_KNOTS, NUM_RANKS, HeadArm, SurvivalHeads, num_signals
 from whiflash.routing.policies.goodput import GoodputPolicy
 from whiflash.routing.recent import RecentRates
-from whiflash.routing.router_file import RouterFile
+from whiflash.routing.router_file import RouterFile, as_stored
 from whiflash.routing.setting import PolicySetting, check_setting
 
 HIDDEN, WIDTH = 6, 4
 ARMS = (HeadArm("retrieval", True, 8), HeadArm("eagle3", False, 5))
 COSTS = CostModel(CostCurve(((1, 20.0), (64, 83.0))))
+
+
+def stored(values: np.ndarray) -> np.ndarray:
+    """As a file keeps weights."""
+    return as_stored(torch.from_numpy(values)).numpy()
 
 
 def heads(seed: int = 0, **changed: np.ndarray) -> SurvivalHeads:
@@ -35,7 +42,7 @@ def heads(seed: int = 0, **changed: np.ndarray) -> SurvivalHeads:
     sizes = {"hidden_weight": (WIDTH, HIDDEN), "hidden_mean": (HIDDEN,),
              "signal_weight": (WIDTH, signals), "bias": (WIDTH,), "out_weight": (outs, WIDTH),
              "out_bias": (outs,)}  # fmt: skip
-    made = {name: random.normal(size=size).astype(np.float32) for name, size in sizes.items()}
+    made = {name: stored(random.normal(size=size)) for name, size in sizes.items()}
     made["claim_weight"] = np.array([[1.0, 1.0], [0.0, 0.0]], np.float32)
     made["claimed"] = np.stack([knots, knots]).astype(np.float32)
     made["true"] = np.stack([knots**2, knots / 2]).astype(np.float32)
@@ -149,8 +156,8 @@ def test_a_row_without_sound_signals_is_read_without_heads_and_its_neighbours_wi
 
 
 def test_online_corrections_step_boundedly_and_can_be_taken_back(file):
-    """One round of nothing moves a factor by at most max_step; many move it far; revert undoes."""
-    learner = policy(file, max_step=0.05, head_tokens=4.0)
+    """One round of nothing moves a factor by at most head_step; many move it far; revert undoes."""
+    learner = policy(file, head_step=0.05, head_tokens=4.0)
     asked = row(np.ones(HIDDEN), {"retrieval": chain(8, 0.95)})
     first = learner.predict([asked])[0].survival["retrieval"]
     lost = Outcome(asked, Choice("retrieval", 8), 8, 0, 1, False)
@@ -166,6 +173,24 @@ def test_online_corrections_step_boundedly_and_can_be_taken_back(file):
     assert learner.predict([asked])[0].survival["retrieval"] == pytest.approx(first)
     assert learner.num_reverts == 1
     learner.check_integrity()
+
+
+def test_a_head_says_nothing_of_trees_that_it_never_saw(tmp_path, caplog):
+    """Survival by rank of a chain is not that of a tree; a shorter chain is a part of it."""
+    path = tmp_path / "router.safetensors"
+    made = replace(heads(), arms=(ARMS[0], replace(ARMS[1], tree="chain")))
+    RouterFile("f", heads=made).write(path)
+    learned, plain = policy(path), GoodputPolicy(COSTS, file="none", explore_share=0.0)
+    asked = row(np.ones(HIDDEN))
+    for shape, off in ((DraftShape("chain", 2), []), (DraftShape("eagle2", 59), ["eagle3"])):
+        setting = PolicySetting(("eagle3",), HIDDEN, "f", shapes={"eagle3": shape})
+        for one in (learned, plain):
+            check_setting(one, setting)
+        found, other = (one.predict([asked])[0].survival["eagle3"] for one in (learned, plain))
+        assert len(found) == min(shape.max_nodes, 12)
+        assert learned.describe()["heads_off"] == off
+        assert (found.tolist() == pytest.approx(other.tolist())) == bool(off)
+    assert "trained on tree=chain" in caplog.text
 
 
 def test_drafts_that_come_later_are_read_as_they_came_true(file):

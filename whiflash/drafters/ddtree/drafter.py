@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from whiflash.core.rows import DraftRow
+from whiflash.core.shape import DraftShape
 from whiflash.drafters.dflash.drafter import DFlashDrafter
 from whiflash.drafters.dflash.load import DFlashParts
 from whiflash.drafters.trees.ddtree import Candidates, Prefixes, most_probable_prefixes
@@ -20,6 +21,10 @@ class DDTreeDrafter(DFlashDrafter):
     def __init__(self, parts: DFlashParts, max_nodes: int, name: str = NAME) -> None:
         super().__init__(parts, name)
         self.max_nodes = max_nodes
+
+    @property
+    def draft_shape(self) -> DraftShape:
+        return DraftShape(NAME, self.max_nodes)
 
     def _num_candidates(self, row: DraftRow) -> int:
         return min(self.max_nodes, row.max_nodes)

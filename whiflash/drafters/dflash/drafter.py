@@ -12,6 +12,7 @@ from torch.nn import functional
 from whiflash.core.draft import DraftTree
 from whiflash.core.fuse import FuseWeights
 from whiflash.core.rows import CatchUp, DraftRow
+from whiflash.core.shape import CHAIN, DraftShape
 from whiflash.drafters.dflash.load import DFlashParts
 from whiflash.drafters.neural import NeuralDrafter
 from whiflash.drafters.scores import best_candidates
@@ -48,6 +49,10 @@ class DFlashDrafter(NeuralDrafter[BlockState]):
         )
         self.parts = parts
         self.notes = parts.notes
+
+    @property
+    def draft_shape(self) -> DraftShape:
+        return DraftShape(CHAIN, self.parts.block_size - 1)
 
     def fuse(self, taps: torch.Tensor) -> torch.Tensor:
         with torch.inference_mode():

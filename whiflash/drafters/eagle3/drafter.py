@@ -16,6 +16,7 @@ from torch.nn import functional
 from whiflash.core.draft import DraftTree
 from whiflash.core.fuse import FuseWeights
 from whiflash.core.rows import CatchUp, DraftRow
+from whiflash.core.shape import DraftShape
 from whiflash.drafters.eagle3.model import Eagle3Body
 from whiflash.drafters.eagle3.options import Eagle3Options
 from whiflash.drafters.eagle3.rows import AbsorbedRows, BeamRows, LastRows
@@ -74,6 +75,10 @@ class Eagle3Drafter(NeuralDrafter[Eagle3State]):
         self.options = options
         self._body, self._rope = parts.body, parts.rope
         self._vocabulary, self._embedding = parts.vocabulary, parts.embedding
+
+    @property
+    def draft_shape(self) -> DraftShape:
+        return self.options.shape
 
     def fuse(self, taps: torch.Tensor) -> torch.Tensor:
         with torch.inference_mode():

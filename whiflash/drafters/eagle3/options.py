@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from whiflash.core.errors import ConfigError
+from whiflash.core.shape import CHAIN, DraftShape
 from whiflash.drafters.spec import DrafterSpec, OptionReader, one_of, positive, share
 from whiflash.drafters.trees.eagle2 import Eagle2Growth
 from whiflash.drafters.trees.growth import Growth
 from whiflash.drafters.trees.talon import TalonGrowth
 from whiflash.models.draft.boundaries import parse_boundaries
 
-CHAIN, EAGLE2, TALON = "chain", "eagle2", "talon"
+EAGLE2, TALON = "eagle2", "talon"
 TREES = (CHAIN, EAGLE2, TALON)
 # (depth, nodes, top_k): EAGLE-2's are the reference's 7 + 1 levels and 60 - 1 nodes; TALON's node
 # budget and start width are those of facts/paper.md 8.3.
@@ -70,6 +71,12 @@ class Eagle3Options:
     def max_scratch(self) -> int:
         """Most nodes that a tree runs: `top_k` a level, or all that TALON may keep."""
         return max(self.depth * self.top_k, self.nodes)
+
+    @property
+    def shape(self) -> DraftShape:
+        """Of its drafts."""
+        is_chain = self.tree == CHAIN
+        return DraftShape(self.tree, min(self.nodes, self.depth) if is_chain else self.nodes)
 
     def growth(self, max_nodes: int, max_depth: int) -> Growth:
         """A tree within these options and what the target will verify of the row."""

@@ -11,8 +11,8 @@ rank. Counts decay with each observation and fade with time, so no verdict stand
 is shared between namespaces; all start from the same prior. Rounds that ended a turn are left out:
 their accepted run is cut short; an arm that was not verified teaches nothing, and a draft says
 nothing of the nodes it was cut by. An arm that was passed over for long is tried on a few nodes,
-within a bounded share of time. With heads one observation moves a factor by a bounded step, and
-when drafting loses against plain decoding what was learned online is forgotten.
+within a bounded share of time. One observation moves a factor by a bounded step, a smaller one with
+heads; and then, when drafting loses against plain decoding, what was learned online is forgotten.
 
 When it is neutral. Where nothing is drafted it answers nothing and costs nothing; where drafts do
 not pay, factors sink until the joint choice takes `none`, the row rests between looks, and only
@@ -27,8 +27,9 @@ Parameters.
     explore_after: int = 50       offers passed over, per bucket, before an arm is tried again.
     explore_nodes: int = 4        nodes of such a try.
     explore_share: float = 0.005  share of time that tries may cost.
+    max_step: float = 0.5         share by which one observation may move a factor, up or down.
     head_tokens: float = 16.0     as prior_tokens, with heads.
-    max_step: float = 0.1         share by which one observation may move a factor, with heads.
+    head_step: float = 0.1        as max_step, with heads.
     max_namespaces: int = 1024    learned tables kept; the longest unused is dropped.
 
 Example. `make_policy("goodput", costs, file="router.safetensors")`.
@@ -36,6 +37,7 @@ Example. `make_policy("goodput", costs, file="router.safetensors")`.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -65,6 +67,7 @@ from whiflash.routing.setting import PolicySetting
 from whiflash.routing.survival import Survival
 
 SHIPPED, NO_FILE = "shipped", "none"
+logger = logging.getLogger(__name__)
 
 
 class GoodputPolicy:
@@ -84,23 +87,26 @@ class GoodputPolicy:
         explore_after: int = 50,
         explore_nodes: int = 4,
         explore_share: float = 0.005,
+        max_step: float = 0.5,
         head_tokens: float = 16.0,
-        max_step: float = 0.1,
+        head_step: float = 0.1,
         max_namespaces: int = 1024,
     ) -> None:
         if min(window, fade_rounds, explore_after, explore_nodes, max_namespaces) < 1:
             raise ConfigError("policy 'goodput' needs window, fade_rounds, explore_after, "
                               "explore_nodes and max_namespaces of at least 1")  # fmt: skip
-        if not 0.0 <= explore_share <= 1.0 or min(prior_tokens, head_tokens, max_step) <= 0.0:
+        steps = prior_tokens, max_step, head_tokens, head_step
+        if not 0.0 <= explore_share <= 1.0 or min(steps) <= 0.0:
             raise ConfigError("policy 'goodput' needs explore_share in [0, 1], and prior_tokens, "
-                              "head_tokens and max_step above 0")  # fmt: skip
+                              "max_step, head_tokens and head_step above 0")  # fmt: skip
         self._expected = ExpectedSurvival(costs)
         self._explorer = Explorer(costs, explore_after, explore_nodes, explore_share)
-        self._table = FactorTable(window, prior_tokens, fade_rounds, max_namespaces)
-        self._steady = head_tokens, max_step
+        self._table = FactorTable(window, prior_tokens, fade_rounds, max_namespaces, max_step)
+        self._steady = head_tokens, head_step
         self._file = file
         self._target = ""
         self._has_hidden = True
+        self._longest: dict[str, int] = {}
         self.num_reverts = 0
         if file not in (SHIPPED, NO_FILE):
             self._take(RouterFile.read(Path(file)))
@@ -123,6 +129,7 @@ class GoodputPolicy:
         a file must be the target's, and of arms that are there. In a replay rows may lack the
         hidden state."""
         self.take_shipped(setting.fingerprint)
+        self._take_shapes(setting)
         self._has_hidden = not setting.is_replay or setting.has_hidden
         heads = self._expected.heads
         if heads is None or setting.is_replay:
@@ -150,13 +157,25 @@ class GoodputPolicy:
             if found is not None and (file := RouterFile.read(found)).heads is not None:
                 self._take(file)
 
+    def _take_shapes(self, setting: PolicySetting) -> None:
+        """No arm is expected to draft more than it can, and no head speaks of other trees than
+        those that it learned from."""
+        self._longest = {arm: shape.max_nodes for arm, shape in setting.shapes.items()}
+        heads = self._expected.heads
+        for head in heads.arms if heads is not None else ():
+            shape = setting.shapes.get(head.arm)
+            if head.tree and shape is not None and shape.tree != head.tree:
+                logger.warning("the head of arm %s was trained on tree=%s, and it drafts with "
+                               "tree=%s: it is off", head.arm, head.tree, shape.tree)  # fmt: skip
+                self._expected.leave_out(head.arm)
+
     def predict(self, rows: Sequence[RouteRow]) -> list[Prediction]:
         self._explorer.begin_step(load_of(rows))
         fixed: dict[int, tuple[str, int]] = {}
         survival: dict[int, dict[str, Floats]] = {}
         pairs: list[Pair] = []
         for index, row in enumerate(rows):
-            offered = _pairs_of(index, row)
+            offered = self._pairs_of(index, row)
             tried = next((pair for pair in offered if self._is_due(pair)), None)
             if tried is None:
                 pairs += offered
@@ -165,6 +184,19 @@ class GoodputPolicy:
         for pair, odds in zip(pairs, self._corrected(pairs), strict=True):
             survival.setdefault(pair.place, {})[pair.cell.arm] = odds[: pair.num_nodes]
         return [Prediction(fixed.get(index), survival.get(index, {})) for index in range(len(rows))]
+
+    def _pairs_of(self, index: int, row: RouteRow) -> list[Pair]:
+        pairs: list[Pair] = []
+        bucket = bucket_of(row)
+        for arm in row.arms:
+            if arm == NONE:
+                continue
+            tree = row.drafts.get(arm)
+            most = self._longest.get(arm, row.max_nodes) if tree is None else tree.tokens.size
+            nodes = min(row.max_nodes, most)
+            if nodes > 0:
+                pairs.append(Pair(index, row, Cell(row.namespace, arm, bucket), nodes))
+        return pairs
 
     def _is_due(self, pair: Pair) -> bool:
         return self._explorer.wants(pair.row, pair.cell, pair.num_nodes)
@@ -229,16 +261,3 @@ class GoodputPolicy:
 
 
 _EMPTY = DraftTree.empty()
-
-
-def _pairs_of(index: int, row: RouteRow) -> list[Pair]:
-    pairs: list[Pair] = []
-    bucket = bucket_of(row)
-    for arm in row.arms:
-        if arm == NONE:
-            continue
-        tree = row.drafts.get(arm)
-        nodes = row.max_nodes if tree is None else min(row.max_nodes, tree.tokens.size)
-        if nodes > 0:
-            pairs.append(Pair(index, row, Cell(row.namespace, arm, bucket), nodes))
-    return pairs

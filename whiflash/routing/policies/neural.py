@@ -11,7 +11,8 @@ When it is neutral. Never by itself: it drafts at every root. With `trim` it dra
 nothing pays.
 
 Parameters.
-    file: str                    safetensors file: the MLP, its arms, its target.
+    file: str = "shipped"        safetensors file: the MLP, its arms, its target; the one that comes
+                                 with WhiFlash for this target.
     threshold: float = 1.0       tokens; the cards use 1.0 (EAGLE-3, DFlash), 0.5 (DDTree).
     trim: bool = False           `rule + trim`: the budget, 0 included, is left to the joint choice.
 
@@ -28,12 +29,15 @@ import numpy as np
 from whiflash.core.errors import ConfigError
 from whiflash.core.rows import NONE, Outcome, Prediction, RouteRow
 from whiflash.core.signals import SignalNeeds
+from whiflash.models.shipped import shipped_router
 from whiflash.routing.costs import Costs
 from whiflash.routing.neural_router import NeuralRouter
 from whiflash.routing.paradigms import first_of
 from whiflash.routing.router_file import RouterFile
 from whiflash.routing.rule import RuleChoice, RuleMode
 from whiflash.routing.setting import PolicySetting, require_arms
+
+SHIPPED = "shipped"
 
 
 class NeuralPolicy:
@@ -45,15 +49,16 @@ class NeuralPolicy:
         self,
         costs: Costs,
         *,
-        file: str | None = None,
+        file: str = SHIPPED,
         threshold: float = 1.0,
         trim: bool = False,
     ) -> None:
-        if file is None:
-            raise ConfigError("policy 'neural' needs file=ROUTER.safetensors")
         if not np.isfinite(threshold):
             raise ConfigError(f"policy 'neural' needs a finite threshold, got {threshold}")
-        self._target, self._router = _network(Path(file))
+        self._file = file
+        self._known: tuple[str, NeuralRouter] | None = None
+        if file != SHIPPED:
+            self._known = _network(Path(file))
         self._threshold = threshold
         self._mode = RuleMode(costs, trim)
 
@@ -61,8 +66,28 @@ class NeuralPolicy:
     def name(self) -> str:
         return self._mode.name("neural")
 
+    def take_shipped(self, fingerprint: str) -> None:
+        """The network that comes with WhiFlash for that target, where no file was named. Raises
+        ConfigError if there is none."""
+        if self._file != SHIPPED:
+            return
+        found = shipped_router(fingerprint)
+        if found is None:
+            raise ConfigError("policy 'neural' needs file=ROUTER.safetensors: none is shipped for "
+                              "this target; `whiflash train router` makes one")  # fmt: skip
+        self._known = _network(found)
+
+    @property
+    def _router(self) -> NeuralRouter:
+        if self._known is None:
+            raise ConfigError("policy 'neural' needs file=ROUTER.safetensors where no target is "
+                              "known")  # fmt: skip
+        return self._known[1]
+
     def check_setting(self, setting: PolicySetting) -> None:
-        """Arms, hidden size and target must be those of the file."""
+        """Takes the network that comes with WhiFlash for this target, if no file was named. Arms,
+        hidden size and target must be those of the file."""
+        self.take_shipped(setting.fingerprint)
         router = self._router
         if setting.is_replay and not setting.has_hidden:
             return
@@ -71,9 +96,10 @@ class NeuralPolicy:
             raise ConfigError(f"policy 'neural': the router reads a hidden state of "
                               f"{router.hidden_size}, but the target's is {setting.hidden_size}; "
                               "use the router of this target")  # fmt: skip
-        if self._target != setting.fingerprint:
+        target, _ = self._known or ("", None)
+        if target != setting.fingerprint:
             raise ConfigError(
-                f"policy 'neural': the router belongs to the target {self._target[:12]}, but "
+                f"policy 'neural': the router belongs to the target {target[:12]}, but "
                 f"this one is {setting.fingerprint[:12]}; use the router of this target"
             )
 
@@ -84,11 +110,12 @@ class NeuralPolicy:
 
     def _gains(self, rows: Sequence[RouteRow]) -> list[float]:
         """dAL per row, all in one forward; NaN where there is no hidden state."""
-        nothing = np.full(self._router.hidden_size, np.nan, np.float32)
+        router = self._router
+        nothing = np.full(router.hidden_size, np.nan, np.float32)
         hidden = [nothing if r.signals.hidden is None else r.signals.hidden for r in rows]
         if not hidden:
             return []
-        gains: list[float] = self._router.predict(np.stack(hidden)).tolist()
+        gains: list[float] = router.predict(np.stack(hidden)).tolist()
         return gains
 
     def _choice(self, row: RouteRow, gain: float) -> RuleChoice:

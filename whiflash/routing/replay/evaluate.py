@@ -20,10 +20,25 @@ def evaluate(
     """A walk per policy, in order, the oracle's last. Policies are written as on the command line.
     has_hidden: roots hold hidden states, which no log does by itself. Raises ConfigError for an
     empty log, or a policy that it cannot serve."""
-    if not runs:
+    if not any(run.turns for run in runs):
         raise ConfigError("the round log holds no round of a sequence that may draft")
     walks = [_walk(runs, text, has_hidden) for text in policies if text != ORACLE]
     return [*walks, _oracle(runs)]
+
+
+def put_costs(runs: Sequence[LoggedRun], measured: Sequence[LoggedRun]) -> None:
+    """Gives `runs` the costs of another log, the last of its engines'. Raises ConfigError unless
+    that had the same target and all arms of `runs`."""
+    if not measured:
+        raise ConfigError("the log of the costs holds no round of a sequence that may draft")
+    last = measured[-1]
+    for run in runs:
+        missing = [arm for arm in run.free if arm not in last.free]
+        if run.target != last.target or missing:
+            what = f"has no arm {missing[0]}" if missing else "is of another target"
+            raise ConfigError(f"the log of the costs {what}; record one with this target and "
+                              f"--drafter for {', '.join(run.free)}")  # fmt: skip
+        run.costs = last.costs
 
 
 def _walk(runs: Sequence[LoggedRun], text: str, has_hidden: bool) -> Walk:
@@ -41,8 +56,9 @@ def _setting(run: LoggedRun, has_hidden: bool) -> PolicySetting:
     states = (root.signals.hidden for turn in run.turns for root in turn.roots.values())
     sizes = (len(state) for state in states if state is not None)
     return PolicySetting(
-        tuple(run.free), next(sizes, 0), run.target, is_replay=True, has_hidden=has_hidden
-    )
+        tuple(run.free), next(sizes, 0), run.target, is_replay=True, has_hidden=has_hidden,
+        shapes=run.shapes,
+    )  # fmt: skip
 
 
 def _oracle(runs: Sequence[LoggedRun]) -> Walk:

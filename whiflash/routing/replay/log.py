@@ -10,6 +10,7 @@ from typing import Any
 from whiflash.core.costs import CostCurve
 from whiflash.core.errors import ConfigError
 from whiflash.core.rows import StepCost
+from whiflash.core.shape import DraftShape
 from whiflash.core.signals import Signals
 from whiflash.routing.replay.costs import ReplayCosts
 from whiflash.routing.replay.turns import Proposal, Root, Turn
@@ -19,13 +20,15 @@ Record = Mapping[str, Any]
 
 @dataclass(slots=True)
 class LoggedRun:
-    """One engine's life. free: by arm, whether it proposes at every root before the choice."""
+    """One engine's life. free: by arm, whether it proposes at every root before the choice;
+    shapes: of the arms' drafts, as far as they are known."""
 
     run: str
     target: str
     free: dict[str, bool]
     costs: ReplayCosts
     turns: list[Turn] = field(default_factory=list)
+    shapes: Mapping[str, DraftShape] = field(default_factory=dict)
 
 
 class _Step:
@@ -68,7 +71,8 @@ class _RunReader:
     def __init__(self, head: Record) -> None:
         points = sorted((int(count), float(ms)) for count, ms in head["verify_ms"].items())
         costs = ReplayCosts(CostCurve(tuple(points)))
-        self.run = LoggedRun(head["run"], head["target"], dict(head["free"]), costs)
+        shapes = {arm: DraftShape(**shape) for arm, shape in head.get("shapes", {}).items()}
+        self.run = LoggedRun(head["run"], head["target"], dict(head["free"]), costs, shapes=shapes)
         self._turns: dict[int, Turn] = {}
         self._ranks: dict[tuple[int, int, str], tuple[int, ...]] = {}
         self._step: _Step | None = None

@@ -28,6 +28,7 @@ Ids = npt.NDArray[np.int64]
 MAX_TOKENS: Final = 1024
 """Longer texts are cut: a drafter's own context matters less and less."""
 _ROWS: Final = 2048
+_SHARD_TEXTS: Final = 64
 
 
 def pending_shards(work_dir: Path) -> list[Path]:
@@ -63,11 +64,33 @@ def extract(
     return True
 
 
+def extract_hidden(
+    target: LocalTarget,
+    texts: Sequence[g.Generation],
+    work_dir: Path,
+    limit: TimeLimit,
+    on_texts: Callable[[int], None],
+) -> bool:
+    """Hidden states without taps, in shards behind those that `work_dir`/features has; False if
+    time was over before. `on_texts` hears of each shard's number of texts."""
+    folder = work_dir / FOLDER
+    number = len(list(folder.glob("[0-9]*.safetensors")))
+    for first in range(0, len(texts), _SHARD_TEXTS):
+        if limit.is_over:
+            return False
+        some = texts[first : first + _SHARD_TEXTS]
+        write_whole(folder / f"{number:05d}.safetensors", _shard(target, (), some))
+        number += 1
+        on_texts(len(some))
+    return True
+
+
 def _shard(
     target: LocalTarget, boundaries: tuple[int, ...], texts: Sequence[g.Generation]
 ) -> bytes:
-    """A safetensors file. ids: int32 [T]; taps: [T, boundaries * h]; hidden: [T, h], after the
-    final norm. Its metadata `texts` lists the texts in order."""
+    """A safetensors file. ids: int32 [T]; taps: [T, boundaries * h], left out where there is no
+    boundary; hidden: [T, h], after the final norm. Its metadata `texts` lists the texts in
+    order."""
     ids = [np.array(text.ids[:MAX_TOKENS], np.int64) for text in texts]
     taps, hidden = [], []
     for batch in _batches(ids):
@@ -81,9 +104,10 @@ def _shard(
     ]  # fmt: skip
     tensors = {
         "ids": torch.from_numpy(np.concatenate([*ids, np.zeros(0, np.int64)]).astype(np.int32)),
-        "taps": torch.cat(taps) if taps else torch.zeros(0, 1),
         "hidden": torch.cat(hidden) if hidden else torch.zeros(0, 1),
     }
+    if boundaries:
+        tensors["taps"] = torch.cat(taps) if taps else torch.zeros(0, 1)
     return save(tensors, {"texts": json.dumps(listed)})
 
 
@@ -118,7 +142,8 @@ def _forward(
             capture,
         )
         count = sum(len(ids) for ids in batch)
-        found = capture.at(boundaries)[:count].clone(), hidden[:count].clone()
+        taps = capture.at(boundaries)[:count].clone() if boundaries else hidden.new_zeros(count, 0)
+        found = taps, hidden[:count].clone()
     for segment in segments:
         segment.cache.release()
     return found

@@ -80,6 +80,13 @@ class FeatureStore:
             ids, taps, hidden = (file.get_slice(n)[rows] for n in ("ids", "taps", "hidden"))
         return TextFeatures(ids.long(), taps, hidden, text.num_prompt)
 
+    def hidden(self, text: TextPlace) -> torch.Tensor:
+        """[L, h], without its taps, which a router's texts lack."""
+        with safe_open(text.shard, framework="pt", device=str(self._device)) as file:
+            rows = slice(text.first, text.first + text.num_tokens)
+            found: torch.Tensor = file.get_slice("hidden")[rows]
+        return found
+
     def ids(self, text: TextPlace) -> torch.Tensor:
         """int64 [L], without the features."""
         with safe_open(text.shard, framework="pt") as file:

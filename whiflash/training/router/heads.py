@@ -12,6 +12,7 @@ from torch.nn.functional import binary_cross_entropy, silu
 
 from whiflash.core.errors import ConfigError
 from whiflash.routing.heads import NUM_RANKS, Floats, HeadArm, SurvivalHeads, num_signals
+from whiflash.routing.router_file import as_stored
 from whiflash.training.clock import TimeLimit
 from whiflash.training.router.early_stopping import fit_best
 from whiflash.training.router.isotonic import rising_curve
@@ -160,15 +161,15 @@ def _heads(
 ) -> SurvivalHeads:
     """Raw inputs go in: scales and the signals' mean move into the first layer."""
     with torch.no_grad():
-        signal_weight = net.signals.weight / spread.signal_scale
+        signal_weight = as_stored(net.signals.weight / spread.signal_scale)
         arrays = {
-            "hidden_weight": net.hidden.weight / spread.hidden_scale,
+            "hidden_weight": as_stored(net.hidden.weight / spread.hidden_scale),
             "hidden_mean": spread.hidden_mean,
             "signal_weight": signal_weight,
             "bias": net.signals.bias - signal_weight @ spread.signal_mean,
-            "out_weight": net.out.weight,
+            "out_weight": as_stored(net.out.weight),
             "out_bias": net.out.bias,
-            "claim_weight": net.claim * net.reads,
+            "claim_weight": as_stored(net.claim * net.reads),
         }
     curves = [_curve(train, place) for place in range(len(arms))]
     return SurvivalHeads(

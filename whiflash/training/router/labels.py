@@ -9,8 +9,10 @@ import torch
 
 from whiflash.core.errors import ConfigError
 from whiflash.routing.replay.turns import Turn
+from whiflash.training.data.prompts import HELD_OUT
 from whiflash.training.features.store import FeatureStore
 from whiflash.training.router.survey import Survey
+from whiflash.training.router.texts import is_tuning
 
 _MARGIN = 16
 """Roots nearer to the end of a text are left out: their drafts reach past it."""
@@ -19,23 +21,29 @@ _MARGIN = 16
 @dataclass(frozen=True, slots=True)
 class RouterLabels:
     """hidden: float32 [n, h]; gains: float32 [n], accepted length of the positive arm minus that
-    of the negative one; lengths: float32 [n, 2], both; is_held_out: bool [n]."""
+    of the negative one; lengths: float32 [n, 2], both; is_held_out, is_tuning: bool [n]."""
 
     hidden: torch.Tensor
     lengths: torch.Tensor
     is_held_out: torch.Tensor
+    is_tuning: torch.Tensor
 
     @property
     def gains(self) -> torch.Tensor:
         return self.lengths[:, 0] - self.lengths[:, 1]
 
+    @property
+    def is_learned(self) -> torch.Tensor:
+        """bool [n]: neither held out nor kept aside."""
+        return ~(self.is_held_out | self.is_tuning)
+
 
 def router_labels(
-    survey: Survey, store: FeatureStore, positive: str, negative: str, held_out: str
+    survey: Survey, store: FeatureStore, positive: str, negative: str
 ) -> RouterLabels:
     """Joins the log with the features. Raises ConfigError where there is nothing to learn from."""
     places = {place.number: place for place in store.texts}
-    hidden, lengths, is_held_out = [], [], []
+    hidden, lengths, is_held_out, tunes = [], [], [], []
     for number, turn in survey.turns():
         place = places.get(number)
         if place is None:
@@ -43,15 +51,15 @@ def router_labels(
         roots = list(_roots(turn, positive, negative, place.num_tokens))
         if not roots:
             continue
-        features = store.load(place)
         # The signals at a root come from the row that the root was taken from.
         rows = torch.tensor([position - 1 for position, _ in roots])
-        hidden.append(features.hidden[rows].float().cpu())
+        hidden.append(store.hidden(place)[rows].float())
         lengths.append(torch.tensor([pair for _, pair in roots]))
-        is_held_out.append(torch.full((len(roots),), place.split == held_out))
+        is_held_out.append(torch.full((len(roots),), place.split == HELD_OUT))
+        tunes.append(torch.full((len(roots),), is_tuning(number, place.split)))
     if not hidden:
         raise ConfigError(f"the log holds no root where both {positive} and {negative} proposed")
-    return RouterLabels(torch.cat(hidden), torch.cat(lengths), torch.cat(is_held_out))
+    return RouterLabels(*(torch.cat(part) for part in (hidden, lengths, is_held_out, tunes)))
 
 
 def _roots(

@@ -12,6 +12,7 @@ from torch.nn.functional import mse_loss
 
 from whiflash.core.errors import ConfigError
 from whiflash.routing.neural_router import NeuralRouter
+from whiflash.routing.router_file import as_stored
 from whiflash.training.clock import TimeLimit
 from whiflash.training.router.early_stopping import fit_best
 from whiflash.training.router.labels import RouterLabels
@@ -21,8 +22,8 @@ _MIN_ROOTS = 64
 
 @dataclass(frozen=True, slots=True)
 class NetworkSettings:
-    """width: of the inner layer; batch: roots a step; patience: epochs without a better held-out
-    error, after which it stops with the best weights."""
+    """width: of the inner layer; batch: roots a step; patience: epochs without a better error on
+    the texts kept aside, after which it stops with the best weights."""
 
     width: int = 512
     rate: float = 1e-3
@@ -62,13 +63,16 @@ def train_router(
     limit: TimeLimit,
     on_epoch: Callable[[float], None],
 ) -> tuple[NeuralRouter, RouterReport]:
-    """arms: positive and negative. `on_epoch` hears the held-out error.
+    """arms: positive and negative. `on_epoch` hears the error on the texts kept aside.
     Raises ConfigError with too few roots."""
-    held_out = labels.is_held_out
-    if min(int(held_out.sum()), int((~held_out).sum())) < _MIN_ROOTS:
-        raise ConfigError(f"{len(held_out)} roots, {int(held_out.sum())} of them held out, are too "
-                          f"few; log at least {_MIN_ROOTS} of each")  # fmt: skip
-    mean, scale = _spread(labels.hidden[~held_out])
+    parts = {"to learn from": labels.is_learned, "kept aside": labels.is_tuning,
+             "held out": labels.is_held_out}  # fmt: skip
+    counts = {name: int(mask.sum()) for name, mask in parts.items()}
+    if min(counts.values()) < _MIN_ROOTS:
+        told = ", ".join(f"{count} {name}" for name, count in counts.items())
+        raise ConfigError(f"too few roots for a network ({told}); log at least {_MIN_ROOTS} of "
+                          "each (--texts)")  # fmt: skip
+    mean, scale = _spread(labels.hidden[labels.is_learned])
     network = _fit((labels.hidden - mean) / scale, labels, settings, limit, on_epoch)
     router = NeuralRouter(*arms, _tensors(network, mean, scale))
     return router, report(router, labels)
@@ -85,19 +89,19 @@ def _fit(
     limit: TimeLimit,
     on_epoch: Callable[[float], None],
 ) -> nn.Sequential:
-    """The network with the best held-out error."""
+    """The network with the least error on the texts kept aside."""
     generator = torch.Generator().manual_seed(settings.seed)
     network = _network(inputs.shape[1], settings.width, generator)
     optimizer = torch.optim.Adam(network.parameters(), settings.rate)
-    rows = torch.nonzero(~labels.is_held_out)[:, 0]
-    held_out, gains = inputs[labels.is_held_out], labels.gains
+    rows = torch.nonzero(labels.is_learned)[:, 0]
+    tuning, gains = inputs[labels.is_tuning], labels.gains
 
     def epoch() -> Iterator[torch.Tensor]:
         for batch in rows[torch.randperm(len(rows), generator=generator)].split(settings.batch):
             yield mse_loss(network(inputs[batch])[:, 0], gains[batch])
 
     def error() -> float:
-        return float(mse_loss(network(held_out)[:, 0], gains[labels.is_held_out]))
+        return float(mse_loss(network(tuning)[:, 0], gains[labels.is_tuning]))
 
     fit_best(
         network, optimizer, epoch, error,
@@ -121,17 +125,18 @@ def _network(num_inputs: int, width: int, generator: torch.Generator) -> nn.Sequ
 def _tensors(
     network: nn.Sequential, mean: torch.Tensor, scale: torch.Tensor
 ) -> dict[str, torch.Tensor]:
-    """The file reads the hidden state as it is: mean and scale go into the first layer."""
+    """The file reads the hidden state as it is: mean and scale go into the first layer. What bf16
+    makes of a weight is in its bias, as a mean may be many times the scale."""
     first, last = network[0], network[2]
     assert isinstance(first, nn.Linear)
     assert isinstance(last, nn.Linear)
     with torch.no_grad():
-        weight = (first.weight / scale).contiguous()
-        bias = first.bias - first.weight @ (mean / scale)
+        weight = as_stored((first.weight / scale).contiguous())
+        bias = first.bias - weight @ mean
     return {
         "fc1.weight": weight.detach(),
         "fc1.bias": bias.detach(),
-        "fc2.weight": last.weight.detach().clone(),
+        "fc2.weight": as_stored(last.weight.detach()),
         "fc2.bias": last.bias.detach().clone(),
     }
 

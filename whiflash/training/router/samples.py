@@ -21,12 +21,12 @@ from whiflash.core.rows import NONE, RouteRow
 from whiflash.routing.heads import NUM_RANKS, HeadArm, signals_of, steps_of
 from whiflash.routing.recent import RecentRates
 from whiflash.routing.replay.turns import Proposal, Root, Turn
-from whiflash.training.features.store import FeatureStore
+from whiflash.training.data.prompts import HELD_OUT
+from whiflash.training.features.store import FeatureStore, TextPlace
+from whiflash.training.router.texts import is_tuning
 
 NUM_WALKS = 3
 _STAY_ROUNDS = 6.0
-_TUNING_EVERY = 8
-"""One training text in so many is kept aside: it says when to stop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,25 +52,8 @@ class HeadSamples:
         return HeadSamples(*(getattr(self, field.name)[rows] for field in fields(self)))
 
 
-def head_arms(
-    turns: Iterable[tuple[int, Turn]], free: dict[str, bool], named: Sequence[str]
-) -> tuple[HeadArm, ...]:
-    """The arms of `named` that proposed anything, with the longest of their drafts. Raises
-    ConfigError if there is none."""
-    longest: dict[str, int] = {}
-    for _, turn in turns:
-        for root in turn.roots.values():
-            for arm, proposal in root.proposals.items():
-                longest[arm] = max(longest.get(arm, 0), proposal.nodes)
-    found = tuple(HeadArm(arm, free.get(arm, False), longest[arm])
-                  for arm in named if longest.get(arm))  # fmt: skip
-    if not found:
-        raise ConfigError("the log holds no draft; give --drafter what shall be routed between")
-    return found
-
-
 def head_samples(
-    turns: Iterable[tuple[int, Turn]], store: FeatureStore, arms: Sequence[HeadArm], held_out: str
+    turns: Iterable[tuple[int, Turn]], store: FeatureStore, arms: Sequence[HeadArm]
 ) -> HeadSamples:
     """Joins the log with the features. Raises ConfigError where there is nothing to learn from."""
     places = {place.number: place for place in store.texts}
@@ -85,10 +68,8 @@ def head_samples(
             continue
         # The signals at a root come from the row that the root was taken from.
         rows = torch.tensor([row.context_tokens - 2 for row in roots])
-        hidden = store.load(place).hidden[rows].float().cpu()
-        is_held_out = place.split == held_out
-        is_tuning = not is_held_out and number % _TUNING_EVERY == 0
-        parts.append(_of_text(turn, roots, hidden, arms, is_held_out, is_tuning))
+        hidden = store.hidden(place)[rows].float()
+        parts.append(_of_text(turn, roots, hidden, arms, place))
     if not parts:
         raise ConfigError("no logged text has features; run `whiflash train features` first")
     return HeadSamples(
@@ -130,17 +111,16 @@ def _of_text(
     rows: Sequence[RouteRow],
     hidden: torch.Tensor,
     arms: Sequence[HeadArm],
-    is_held_out: bool,
-    is_tuning: bool,
+    place: TextPlace,
 ) -> HeadSamples:
     shape = len(rows), len(arms), NUM_RANKS
     claims, hits, is_known = np.zeros(shape), np.zeros(shape), np.zeros(shape, bool)
-    for place, row in enumerate(rows):
+    for index, row in enumerate(rows):
         position = row.context_tokens - 1
         root = turn.roots[position]
         for number, arm in enumerate(arms):
             _label(root, arm, turn.last - position,
-                   claims[place, number], hits[place, number], is_known[place, number])  # fmt: skip
+                   claims[index, number], hits[index, number], is_known[index, number])  # fmt: skip
     steps = np.stack([steps_of(claims[:, number]) for number in range(len(arms))], axis=1)
     return HeadSamples(
         hidden=hidden,
@@ -149,8 +129,8 @@ def _of_text(
         claims=torch.from_numpy(claims).float(),
         hits=torch.from_numpy(hits).float(),
         is_known=torch.from_numpy(is_known),
-        is_held_out=torch.full((len(rows),), is_held_out),
-        is_tuning=torch.full((len(rows),), is_tuning),
+        is_held_out=torch.full((len(rows),), place.split == HELD_OUT),
+        is_tuning=torch.full((len(rows),), is_tuning(place.number, place.split)),
     )
 
 

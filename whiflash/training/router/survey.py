@@ -7,16 +7,18 @@ whose hidden states are kept already; the log says what each arm's draft at each
 from __future__ import annotations
 
 import json
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from whiflash.config import EngineConfig
+from whiflash.core.errors import ConfigError
 from whiflash.core.params import GenerationRequest, SamplingParams
 from whiflash.engine.engine import Engine
 from whiflash.engine.ticket import Ticket
 from whiflash.obs.round_log import read_rounds
+from whiflash.routing.heads import HeadArm
 from whiflash.routing.replay.log import logged_runs
 from whiflash.routing.replay.turns import Turn
 from whiflash.training.clock import TimeLimit
@@ -65,13 +67,23 @@ class Survey:
         write_whole(sitting / _TEXTS, json.dumps(logged).encode())
         return len(logged) == len(missing)
 
-    @property
-    def free(self) -> dict[str, bool]:
-        """By arm, whether it proposes before the choice."""
-        for sitting in self._sittings():
-            for run in logged_runs(read_rounds(sitting / _LOG)):
-                return run.free
-        return {}
+    def head_arms(self, named: Sequence[str]) -> tuple[HeadArm, ...]:
+        """The arms of `named` that proposed anything, with the longest of their drafts. Raises
+        ConfigError if there is none."""
+        runs = [run for sitting in self._sittings()
+                for run in logged_runs(read_rounds(sitting / _LOG))]  # fmt: skip
+        proposed = [(arm, proposal.nodes) for run in runs for turn in run.turns
+                    for root in turn.roots.values()
+                    for arm, proposal in root.proposals.items()]  # fmt: skip
+        longest: Counter[str] = Counter()
+        for arm, nodes in proposed:
+            longest[arm] = max(longest[arm], nodes)
+        if not any(longest[arm] for arm in named):
+            raise ConfigError("the log holds no draft; give --drafter what shall be routed between")
+        first = runs[0]
+        trees = {arm: shape.tree for arm, shape in first.shapes.items()}
+        return tuple(HeadArm(arm, first.free.get(arm, False), longest[arm], trees.get(arm, ""))
+                     for arm in named if longest[arm])  # fmt: skip
 
     def turns(self) -> Iterator[tuple[int, Turn]]:
         """Every logged text's number and rounds."""

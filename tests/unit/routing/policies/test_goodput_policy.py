@@ -11,6 +11,7 @@ from whiflash.core.costs import CostCurve
 from whiflash.core.draft import DraftTree
 from whiflash.core.errors import ConfigError
 from whiflash.core.rows import NONE, Choice, Outcome, RouteRow
+from whiflash.core.shape import DraftShape
 from whiflash.core.signals import Signals
 from whiflash.models.shipped import checkpoints_folder
 from whiflash.routing.costs import CostModel
@@ -177,6 +178,12 @@ def test_shipped_drafters_begin_with_what_their_training_found():
     known = survival(learner, row, "eagle3")
     assert known[: len(positions)].tolist() == pytest.approx(positions)
     assert not known[len(positions) :].any()
+    # Nobody expects more of an arm than it drafts.
+    shape = {"eagle3": DraftShape("chain", 2)}
+    fingerprint = table["target"]["fingerprint"]
+    learner.check_setting(PolicySetting(("eagle3",), 576, fingerprint, shapes=shape))
+    assert survival(learner, row, "eagle3").tolist() == pytest.approx(positions[:2])
+    learner.check_setting(PolicySetting(("eagle3",), 576, fingerprint))
     learner.forget_arm("eagle3", "other weights")
     for one in (learner, other):
         assert survival(one, row, "eagle3").tolist() == pytest.approx(unknown.tolist())

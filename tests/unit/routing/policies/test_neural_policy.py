@@ -17,7 +17,7 @@ from whiflash.core.signals import Signals
 from whiflash.routing.costs import CostModel
 from whiflash.routing.neural_router import NeuralRouter
 from whiflash.routing.policies.registry import make_policy, policy_of
-from whiflash.routing.router_file import RouterFile
+from whiflash.routing.router_file import RouterFile, as_stored
 from whiflash.routing.setting import PolicySetting, check_setting, signal_needs
 
 COSTS = CostModel(CostCurve(((1, 20.0), (64, 83.0))))
@@ -28,7 +28,8 @@ def tensors(width=WIDTH, dtype=torch.float32):
     generator = torch.Generator().manual_seed(0)
     shapes = {"fc1.weight": (width, HIDDEN), "fc1.bias": (width,), "fc2.weight": (1, width),
               "fc2.bias": (1,)}  # fmt: skip
-    return {n: torch.randn(s, generator=generator).to(dtype) for n, s in shapes.items()}
+    # Numbers that a file keeps, whatever it keeps them in.
+    return {n: as_stored(torch.randn(s, generator=generator)).to(dtype) for n, s in shapes.items()}
 
 
 @pytest.fixture
@@ -91,6 +92,19 @@ def test_it_asks_for_the_hidden_state_and_others_do_not(file):
     assert not signal_needs(make_policy("goodput", COSTS)).hidden
 
 
+def test_the_router_that_comes_with_the_target_is_taken(file, tmp_path, monkeypatch):
+    monkeypatch.setattr("whiflash.models.shipped.checkpoints_folder", lambda: tmp_path)
+    (tmp_path / "toy").mkdir()
+    (tmp_path / "toy" / "router.safetensors").write_bytes(file.read_bytes())
+    arms = ("eagle3", "dflash")
+    policy, named = policy_of("neural", COSTS), policy_of(f"neural:file={file}", COSTS)
+    check_setting(policy, PolicySetting(arms, HIDDEN, "fingerprint"))
+    rows = [row_of(state) for state in np.random.default_rng(1).normal(size=(8, HIDDEN))]
+    assert policy.predict(rows) == named.predict(rows)
+    with pytest.raises(ConfigError, match="none is shipped for this target"):
+        check_setting(policy_of("neural", COSTS), PolicySetting(arms, HIDDEN, "another"))
+
+
 def test_what_does_not_fit_is_refused_in_words(file):
     policy = policy_of(f"neural:file={file},threshold=0.5", COSTS)
     arms = ("eagle3", "dflash")
@@ -137,5 +151,5 @@ def test_what_is_no_router_file_is_refused(tmp_path):
         make_policy("neural", COSTS, file=str(path))
     with pytest.raises(ConfigError, match="does not exist"):
         make_policy("neural", COSTS, file=str(tmp_path / "none"))
-    with pytest.raises(ConfigError, match="needs file="):
-        make_policy("neural", COSTS)
+    with pytest.raises(ConfigError, match="where no target is known"):
+        make_policy("neural", COSTS).predict([row_of(None)])
