@@ -10,7 +10,7 @@ from whiflash.core.errors import ConfigError
 from whiflash.core.rows import Outcome, Prediction, RouteRow
 from whiflash.routing.costs import CostModel
 from whiflash.routing.policies.registry import check_policy, policy_of
-from whiflash.routing.setting import forget_arm
+from whiflash.routing.setting import forget_arm, take_shipped
 from whiflash.rpc.channels import MAX_FRAME_BYTES
 from whiflash.rpc.policy_state import dump_policy, load_policy
 from whiflash.rpc.v1 import router_service_pb2 as pb
@@ -28,13 +28,21 @@ class PolicyVersions:
     """
 
     def __init__(
-        self, text: str, curve: CostCurve, publish_outcomes: int, last_number: int = 0
+        self,
+        text: str,
+        curve: CostCurve,
+        publish_outcomes: int,
+        target: str,
+        last_number: int = 0,
     ) -> None:
-        """last_number: of the policy before; this one's versions count on."""
+        """target: fingerprint, for what comes with WhiFlash for it. last_number: of the policy
+        before; this one's versions count on. Raises ConfigError where the policy lacks a file."""
         self.text = text
         self.curve = curve
+        self.target = target
         self._costs = CostModel(curve)
         self._learner = policy_of(text, self._costs)
+        take_shipped(self._learner, target)
         self._publish_outcomes = publish_outcomes
         self._num_learned = 0
         self.number = last_number

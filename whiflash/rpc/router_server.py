@@ -90,7 +90,8 @@ class RouterServicer(RouterServiceServicer):
     def _versions(self, opening: pb.RouteOpening) -> PolicyVersions:
         if self.versions is None:
             curve = read_curve(list(opening.verify_curve))
-            self.versions = PolicyVersions(self.policy, curve, self._publish_outcomes)
+            target = opening.opening.identity.model_fingerprint
+            self.versions = PolicyVersions(self.policy, curve, self._publish_outcomes, target)
         return self.versions
 
     def change_policy(self, text: str) -> None:
@@ -101,7 +102,7 @@ class RouterServicer(RouterServiceServicer):
         old = self.versions
         if old is not None:
             self.versions = PolicyVersions(
-                text, old.curve, self._publish_outcomes, last_number=old.number
+                text, old.curve, self._publish_outcomes, old.target, last_number=old.number
             )
             self._tell(self.versions)
 
