@@ -12,8 +12,11 @@ from whiflash.cli.train_router_fit import Fit
 from whiflash.core.errors import ConfigError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from whiflash.config import EngineConfig
     from whiflash.training.clock import TimeLimit
+    from whiflash.training.data.generations import Generation
     from whiflash.training.router.survey import Survey
 
 Out = Annotated[
@@ -51,8 +54,8 @@ def router(
     device: options.Device = None,
 ) -> None:
     """Train the router of a target and its drafters, trained or published: log what all propose
-    along the text in WORK_DIR (it needs features), then fit a head per arm for --policy goodput,
-    and, where there are an autoregressive and a block drafter, the network of --policy neural."""
+    along the text in WORK_DIR, then fit a head per arm for --policy goodput, and, where there are
+    an autoregressive and a block drafter, the network of --policy neural."""
     settings = options.engine_config(
         config, model=model, drafters=drafter, memory=memory, dtype=dtype, device=device,
         max_batch=batch,
@@ -61,12 +64,15 @@ def router(
     pair = _pair(named, positive, negative)
     from whiflash.training.clock import TimeLimit
     from whiflash.training.files import only_user
+    from whiflash.training.router.hidden import FOLDER
+    from whiflash.training.router.texts import router_texts
 
     limit = TimeLimit(max_minutes)
-    folder = work_dir / "router"
+    folder = work_dir / FOLDER
     with only_user(folder):
-        survey, is_complete = _survey(work_dir, folder, settings, texts, limit)
-        if not is_complete:
+        chosen = list(router_texts(work_dir, texts))
+        survey, is_complete = _survey(work_dir, folder, settings, chosen, limit)
+        if not is_complete or not _hidden(work_dir, settings, chosen, limit):
             typer.echo("time is over; run the command again to go on")
             return
         fit = Fit(work_dir, survey, named, pair, out or folder / "router.safetensors", limit)
@@ -96,16 +102,19 @@ def _pair(named: list[str], positive: str | None, negative: str | None) -> tuple
 
 
 def _survey(
-    work_dir: Path, folder: Path, settings: EngineConfig, num_texts: int, limit: TimeLimit
+    work_dir: Path,
+    folder: Path,
+    settings: EngineConfig,
+    chosen: Sequence[Generation],
+    limit: TimeLimit,
 ) -> tuple[Survey, bool]:
     """Logs what is missing; whether all is there."""
-    from whiflash.training.data.generations import generations_target, read_generations, text_seed
+    from whiflash.training.data.generations import generations_target, text_seed
     from whiflash.training.data.prompts import training_prompt
     from whiflash.training.progress import StageBar
     from whiflash.training.router.survey import Survey
 
     data_seed = text_seed(work_dir)
-    chosen = [text for text, _ in zip(read_generations(work_dir), range(num_texts), strict=False)]
     facts: dict[str, Any] = {
         "target": generations_target(work_dir),
         "drafters": list(settings.arms),
@@ -120,3 +129,23 @@ def _survey(
         typer.echo(f"{survey.num_differing} texts did not come out again and are left out: this "
                    "target is not bitwise")  # fmt: skip
     return survey, is_complete
+
+
+def _hidden(
+    work_dir: Path, settings: EngineConfig, chosen: Sequence[Generation], limit: TimeLimit
+) -> bool:
+    """Makes the hidden states that no features have; whether all is there. The target is loaded
+    only if there is something to do."""
+    from whiflash.target.load import load_target
+    from whiflash.training.data.generations import generations_target
+    from whiflash.training.features.facts import require_target
+    from whiflash.training.progress import StageBar
+    from whiflash.training.router.hidden import make_hidden, missing_hidden
+
+    missing = missing_hidden(work_dir, chosen)
+    if not missing:
+        return True
+    loaded = load_target(settings.model, dtype=settings.dtype, device=settings.device)
+    require_target(loaded.target.info.fingerprint, generations_target(work_dir), work_dir)
+    with StageBar("hidden states", len(missing)) as bar:
+        return make_hidden(loaded, work_dir, missing, limit, lambda count: bar.step(count=count))

@@ -50,18 +50,15 @@ class Fit:
         _tell(told, self.out)
 
     def _heads(self, width: int, seed: int) -> tuple[SurvivalHeads, dict[str, Any]]:
-        import torch
-
-        from whiflash.training.data.prompts import HELD_OUT
-        from whiflash.training.features.store import FeatureStore
         from whiflash.training.progress import StageBar
         from whiflash.training.router.heads import HeadSettings, train_heads
+        from whiflash.training.router.hidden import hidden_store
         from whiflash.training.router.reliability import head_report
-        from whiflash.training.router.samples import head_arms, head_samples
+        from whiflash.training.router.samples import head_samples
 
-        arms = head_arms(self.survey.turns(), self.survey.free, self.named)
-        store = FeatureStore(self.work_dir, torch.device("cpu"))
-        samples = head_samples(self.survey.turns(), store, arms, HELD_OUT)
+        arms = self.survey.head_arms(self.named)
+        store = hidden_store(self.work_dir)
+        samples = head_samples(self.survey.turns(), store, arms)
         settings = HeadSettings(width=width, seed=seed)
         with StageBar("epochs, heads", settings.max_epochs) as bar:
             heads = train_heads(
@@ -72,21 +69,18 @@ class Fit:
     def _neural(
         self, pair: tuple[str, str], width: int, seed: int
     ) -> tuple[NeuralRouter, dict[str, Any]]:
-        import torch
-
-        from whiflash.training.data.prompts import HELD_OUT
-        from whiflash.training.features.store import FeatureStore
         from whiflash.training.progress import StageBar
+        from whiflash.training.router.hidden import hidden_store
         from whiflash.training.router.labels import router_labels
         from whiflash.training.router.network import NetworkSettings, train_router
 
-        store = FeatureStore(self.work_dir, torch.device("cpu"))
-        labels = router_labels(self.survey, store, *pair, HELD_OUT)
+        store = hidden_store(self.work_dir)
+        labels = router_labels(self.survey, store, *pair)
         settings = NetworkSettings(width=width, seed=seed)
         with StageBar("epochs, neural", settings.max_epochs) as bar:
             router, report = train_router(
                 labels, pair, settings, self.limit,
-                lambda error: bar.step(f"held-out error {error:.4f}"),
+                lambda error: bar.step(f"error {error:.4f}"),
             )  # fmt: skip
         return router, {"arms": list(pair), **report.record()}
 

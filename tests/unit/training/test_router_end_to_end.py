@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,8 @@ from whiflash.routing.policies.goodput import GoodputPolicy
 from whiflash.routing.router_file import RouterFile
 from whiflash.target.load import LoadedTarget
 from whiflash.testing.toy_drafters import write_toy_dflash, write_toy_eagle3
+from whiflash.training.data.prompts import HELD_OUT
+from whiflash.training.router.texts import router_texts
 
 TEXTS = 200
 
@@ -29,8 +32,16 @@ def drafters(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
 
 
 @pytest.fixture(scope="module")
+def own_work(work_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The text alone: a router needs no features of drafters."""
+    folder = tmp_path_factory.mktemp("text")
+    shutil.copytree(work_dir / "generations", folder / "generations")
+    return folder
+
+
+@pytest.fixture(scope="module")
 def router(
-    work_dir: Path,
+    own_work: Path,
     toy_folder: Path,
     drafters: tuple[str, ...],
     tmp_path_factory: pytest.TempPathFactory,
@@ -38,7 +49,7 @@ def router(
     """Trained by the command that the guide gives."""
     out = tmp_path_factory.mktemp("router") / "router.safetensors"
     named = [part for drafter in drafters for part in ("--drafter", drafter)]
-    told = run(["train", "router", "--work-dir", str(work_dir), "--model", str(toy_folder), *named,
+    told = run(["train", "router", "--work-dir", str(own_work), "--model", str(toy_folder), *named,
                 "--dtype", "float64", "--memory", "64MiB", "--texts", str(TEXTS), "--batch", "8",
                 "--out", str(out), "--max-minutes", "2"])  # fmt: skip
     assert told == 0
@@ -115,18 +126,18 @@ def test_a_shipped_router_is_found_by_its_target(
         assert len(plan["routing"]["learned"].get("heads", ())) == heads
 
 
-@pytest.mark.parametrize("has_features", [True, False])
+@pytest.mark.parametrize("has_hidden", [True, False])
 def test_replay_leads_heads_and_network_along_the_survey(
-    router: Path, work_dir: Path, has_features: bool, capsys: pytest.CaptureFixture[str]
+    router: Path, own_work: Path, has_hidden: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    log = str(next((work_dir / "router").glob("*/rounds.zst")))
+    log = str(next((own_work / "router").glob("*/rounds.zst")))
     policies = ["goodput", f"goodput:file={router}", "static:arm=eagle3", "entropy:tau=1.0",
                 "bandit:reward=efficiency", "rules:rule=trtllm,trim=yes"]  # fmt: skip
-    if has_features:
+    if has_hidden:
         policies.append(f"neural:file={router},trim=yes")
     named = [part for policy in policies for part in ("--policy", policy)]
-    features = ["--work-dir", str(work_dir)] if has_features else []
-    assert run(["replay", "rounds", log, *named, *features, "--json"]) == 0
+    states = ["--work-dir", str(own_work)] if has_hidden else []
+    assert run(["replay", "rounds", log, *named, *states, "--json"]) == 0
     rows = {row["policy"]: row for row in json.loads(capsys.readouterr().out)}
     assert list(rows) == ["static:arm=none", *policies, "oracle"]
     for row in rows.values():
@@ -134,9 +145,23 @@ def test_replay_leads_heads_and_network_along_the_survey(
         assert row["censored_arm"] == row["censored_root"] == 0
 
 
-def test_neural_without_features_is_refused_in_a_replay(
-    router: Path, work_dir: Path, capsys: pytest.CaptureFixture[str]
+def test_replay_of_held_out_texts_leaves_out_those_that_were_learned_from(
+    router: Path, own_work: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    log = str(next((work_dir / "router").glob("*/rounds.zst")))
+    log = str(next((own_work / "router").glob("*/rounds.zst")))
+    common = ["replay", "rounds", log, "--work-dir", str(own_work), "--json"]
+    tokens = []
+    for more in ([], ["--held-out"]):
+        assert run([*common, *more]) == 0
+        tokens.append(json.loads(capsys.readouterr().out)[0]["tokens"])
+    answers = [text for text in router_texts(own_work, TEXTS) if text.split == HELD_OUT]
+    # The first token of an answer is prefill's.
+    assert tokens[1] == sum(len(text.answer) - 1 for text in answers) < tokens[0]
+
+
+def test_neural_without_features_is_refused_in_a_replay(
+    router: Path, own_work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = str(next((own_work / "router").glob("*/rounds.zst")))
     assert run(["replay", "rounds", log, "--policy", f"neural:file={router}"]) == 2
     assert "give --work-dir" in capsys.readouterr().err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,8 @@ def _labels(num: int, is_learnable: bool) -> RouterLabels:
     hidden = 5 + 20 * torch.randn(num, 12, generator=generator)
     gains = (hidden[:, 0] - 5) / 20 if is_learnable else torch.randn(num, generator=generator)
     lengths = torch.stack([3 + gains, torch.full_like(gains, 3.0)], dim=1)
-    return RouterLabels(hidden, lengths, torch.arange(num) % 5 == 0)
+    number = torch.arange(num)
+    return RouterLabels(hidden, lengths, number % 5 == 0, number % 5 == 1)
 
 
 def _train(labels: RouterLabels, limit: TimeLimit) -> tuple[NeuralRouter, dict[str, object]]:
@@ -60,3 +62,13 @@ def test_same_seed_same_network() -> None:
 def test_too_few_roots_are_refused() -> None:
     with pytest.raises(ConfigError, match="too few"):
         _train(_labels(100, is_learnable=True), TimeLimit(None))
+
+
+def test_held_out_roots_do_not_choose_the_weights() -> None:
+    """Figures of held-out prompts would flatter a network that was stopped by them."""
+    labels = _labels(3000, is_learnable=True)
+    moved = labels.lengths.clone()
+    moved[labels.is_held_out] = 3.0
+    others = replace(labels, lengths=moved)
+    one, other = (_train(found, TimeLimit(None))[0] for found in (labels, others))
+    assert all(torch.equal(one.tensors[name], other.tensors[name]) for name in one.tensors)

@@ -12,7 +12,7 @@ from whiflash.config import EngineConfig
 from whiflash.testing.toy_drafters import write_toy_dflash, write_toy_eagle3
 from whiflash.training.clock import TimeLimit
 from whiflash.training.data.generations import Generation, read_generations
-from whiflash.training.data.prompts import HELD_OUT, training_prompt
+from whiflash.training.data.prompts import training_prompt
 from whiflash.training.features.store import FeatureStore
 from whiflash.training.router.labels import router_labels
 from whiflash.training.router.survey import Survey
@@ -49,7 +49,7 @@ def test_every_root_has_its_hidden_state_and_both_lengths(
     assert survey.run(settings, texts, _seed, TimeLimit(None), lambda: None)
     assert survey.done() == {text.number for text in texts}
     store = FeatureStore(work_dir, torch.device("cpu"))
-    labels = router_labels(survey, store, "eagle3", "dflash", HELD_OUT)
+    labels = router_labels(survey, store, "eagle3", "dflash")
     expected = sum(max(len(text.answer) - 16 - 1, 0) for text in texts)
     assert len(labels.gains) == pytest.approx(expected, abs=2 * NUM_TEXTS)
     assert (labels.lengths >= 1).all()
