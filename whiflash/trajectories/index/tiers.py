@@ -15,7 +15,7 @@ from whiflash.trajectories.sealed.tier import SealedTier
 
 EXPIRY_STEPS = 64  # a run outlives its time by one of so many parts of it
 MAX_EXPIRY_STEP_S = 600.0
-IDLE_S = 60.0  # a namespace that nobody drafts from is kept so long, and longer by its size:
+IDLE_S = 20.0  # a namespace that nobody drafts from is kept so long, and longer by its size:
 IDLE_TOKENS_PER_S = 1_000.0  # reading it again takes under a hundredth of the time that it rested
 
 
