@@ -20,7 +20,11 @@ app = typer.Typer(
     name="replay", help="Evaluate policies and the trajectory store offline.", no_args_is_help=True
 )
 
-Log = Annotated[Path, typer.Argument(help="round log (round_log in the configuration)")]
+Logs = Annotated[
+    list[Path],
+    typer.Argument(help="round logs (round_log in the configuration; those of several sittings of "
+                   "a survey count as one)", metavar="LOG..."),
+]  # fmt: skip
 Policies = Annotated[
     list[str] | None,
     typer.Option(
@@ -62,20 +66,20 @@ app.command()(text)
 
 @app.command()
 def rounds(
-    log: Log,
+    logs: Logs,
     policy: Policies = None,
     work_dir: WorkDir = None,
     held_out: HeldOut = False,
     costs: CostLog = None,
     as_json: options.Json = False,
 ) -> None:
-    """Lead policies along the texts of a round log, at the costs that were measured.
+    """Lead policies along the texts of round logs, at the costs that were measured.
 
-    The log must hold several arms' proposals at the same roots: record it with --policy survey.
+    A log must hold several arms' proposals at the same roots: record it with --policy survey.
     Where a policy takes an arm that was not proposed at a root, the round is censored: it is
     counted, and left out of all else.
     """
-    results = replay(log, policy or ["goodput"], work_dir, held_out, costs)
+    results = replay(logs, policy or ["goodput"], work_dir, held_out, costs)
     if as_json:
         typer.echo(json.dumps(results))
     else:
@@ -83,7 +87,7 @@ def rounds(
 
 
 def replay(
-    log: Path,
+    logs: Sequence[Path],
     policies: Sequence[str],
     work_dir: Path | None = None,
     is_held_out: bool = False,
@@ -98,13 +102,15 @@ def replay(
             check_policy(policy)
     if is_held_out and work_dir is None:
         raise ConfigError("--held-out needs --work-dir, which knows the texts of the survey")
-    runs = _runs(log)
-    if costs is not None:
-        put_costs(runs, _runs(costs))
+    found = {log: _runs(log) for log in logs}
     if work_dir is not None:
         from whiflash.training.router.replay import put_hidden
 
-        put_hidden(runs, log, work_dir, is_held_out)
+        for log, some in found.items():
+            put_hidden(some, log, work_dir, is_held_out)
+    runs = [run for some in found.values() for run in some if run.turns]
+    if costs is not None:
+        put_costs(runs, _runs(costs))
     walks = evaluate(runs, [_PLAIN, *dict.fromkeys(policies)], work_dir is not None)
     return [result(walk, walks[-1]) for walk in walks]
 

@@ -20,7 +20,7 @@ def evaluate(
     """A walk per policy, in order, the oracle's last. Policies are written as on the command line.
     has_hidden: roots hold hidden states, which no log does by itself. Raises ConfigError for an
     empty log, or a policy that it cannot serve."""
-    if not any(run.turns for run in runs):
+    if not runs:
         raise ConfigError("the round log holds no round of a sequence that may draft")
     walks = [_walk(runs, text, has_hidden) for text in policies if text != ORACLE]
     return [*walks, _oracle(runs)]
