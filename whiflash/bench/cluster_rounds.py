@@ -13,7 +13,7 @@ from typing import Any
 
 from whiflash.bench.cluster_process import Part, Parts, write_config
 from whiflash.bench.prompts import all_prompts
-from whiflash.bench.remote_measure import RemoteCost, time_steps
+from whiflash.bench.remote_measure import RemoteCost, compare
 from whiflash.bench.runs import cold_request
 from whiflash.chat.format import ChatFormat
 from whiflash.config import EngineConfig
@@ -21,13 +21,14 @@ from whiflash.core.costs import CostCurve
 from whiflash.core.errors import WhiFlashError
 from whiflash.core.params import GenerationRequest
 from whiflash.engine.build import EngineParts, build_parts
-from whiflash.engine.core import EngineCore
 from whiflash.engine.ticket import Ticket
 from whiflash.rpc.following_drafter import FollowingTapDrafter
 from whiflash.rpc.remote_policy import LATE, REMOTE, RemotePolicy
 from whiflash.serving.remote.outside import RemoteParts
 
-_UP_S, _WARM_TOKENS, _MAX_STEPS = 60.0, 12, 20_000
+_UP_S, _MAX_STEPS = 60.0, 20_000
+_HOLD_MS = 1000.0
+"""Every draft is waited for: a slow round that is left out would make drafting look cheap."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,7 @@ class PolicyElsewhere(RemoteParts):
 
 
 def measure_arm(
-    parts: Parts, folder: Path, arm: Arm, loads: Sequence[int], max_tokens: int
+    parts: Parts, folder: Path, arm: Arm, loads: Sequence[int], max_tokens: int, num_pairs: int
 ) -> ArmResult:
     """Raises WhiFlashError if a text depends on where its drafter runs."""
     config = write_config(folder, arm.kind, arm.engine, arm.tables)
@@ -85,7 +86,7 @@ def measure_arm(
     with closing(build_parts(engine)) as local, _elsewhere(engine, arm, hosts) as (remote, policy):
         for rows in loads:
             requests = _requests(local, rows, max_tokens)
-            costs.append(_pair(arm, local.core, remote.core, requests))
+            costs.append(compare(arm.kind, local.core, remote.core, requests, num_pairs))
             split.append(_split(remote, arm, policy, requests))
     starts = {role: part.start_s for role, part in hosts.items()}
     for part in hosts.values():
@@ -97,7 +98,9 @@ def measure_arm(
 def _elsewhere(
     engine: EngineConfig, arm: Arm, hosts: dict[str, Part]
 ) -> Iterator[tuple[EngineParts, RemotePolicy]]:
-    outside = PolicyElsewhere(frozenset([arm.kind]), has_router=True, device=engine.device)
+    outside = PolicyElsewhere(
+        frozenset([arm.kind]), has_router=True, device=engine.device, hold_ms=_HOLD_MS
+    )
     outside.locate({arm.kind: hosts["drafter"].address}, hosts["router"].address)
     with closing(build_parts(engine, outside)) as parts:
         drafter, policy = parts.drafters[arm.kind], outside.made
@@ -120,19 +123,6 @@ def _requests(parts: EngineParts, rows: int, max_tokens: int) -> list[Generation
         cold_request(parts.tokenizer.encode(text), max_tokens, None, ignore_eos=True)
         for text in texts
     ]
-
-
-def _pair(
-    arm: Arm, local: EngineCore, remote: EngineCore, requests: Sequence[GenerationRequest]
-) -> RemoteCost:
-    late = remote.drafting.hold.num_late
-    for core in (local, remote):
-        time_steps(core, requests[:1], 7)
-    mine, local_ids = time_steps(local, requests, 7)
-    theirs, remote_ids = time_steps(remote, requests, 7)
-    if local_ids != remote_ids:
-        raise WhiFlashError("the text depends on where the drafter runs: report this as a bug")
-    return RemoteCost(arm.kind, len(requests), mine, theirs, remote.drafting.hold.num_late - late)
 
 
 def _split(

@@ -1,89 +1,94 @@
 """What drafting costs more when the drafter runs in a process of its own on the same machine.
 
-Both engines verify the same drafts, so their rounds match one by one; the difference of their
-steps without the forward is what the way there and back costs. For the suite `cluster`."""
+Both engines verify the same drafts, so their rounds match one by one. For the suite `cluster`."""
 
 from __future__ import annotations
 
-import asyncio
-import multiprocessing
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
 
-from whiflash.config import EngineConfig
 from whiflash.core.errors import WhiFlashError
 from whiflash.core.params import GenerationRequest
 from whiflash.engine.core import EngineCore
 from whiflash.engine.ticket import Ticket
-from whiflash.serving.remote.hosting import drafter_host
 
 MAX_STEPS = 20_000
-START_S = 300.0
 _WARM_STEPS = 8
+_SEED = 7
 
 
 @dataclass(frozen=True, slots=True)
 class StepTimes:
     """Milliseconds of the steps of one run that drafted and prefilled nothing; medians.
 
-    draft: asking, waiting and catch-up included. num_tokens: of all answers.
+    draft_ms: asking, waiting and catch-up included.
     """
 
     draft_ms: float
     total_ms: float
     num_steps: int
-    num_tokens: int
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteCost:
-    """One arm, one number of rows. share: extra drafting time over a whole in-process round; the
-    goal is under 0.1 (design.md 10). late_rounds: rounds that nobody waited for."""
+    """One arm, one number of rows: a run here and one elsewhere per pair, in alternation."""
 
     arm: str
     rows: int
-    local: StepTimes
-    remote: StepTimes
-    late_rounds: int
+    local: Sequence[StepTimes]
+    remote: Sequence[StepTimes]
 
     @property
-    def extra_ms(self) -> float:
-        return self.remote.draft_ms - self.local.draft_ms
+    def shares(self) -> list[float]:
+        """Of each pair: extra drafting time over a whole in-process round. The goal is under 0.1
+        (design.md 10)."""
+        return [
+            (there.draft_ms - here.draft_ms) / here.total_ms
+            for here, there in zip(self.local, self.remote, strict=True)
+        ]
 
     @property
     def share(self) -> float:
-        return self.extra_ms / self.local.total_ms
+        return statistics.median(self.shares)
+
+    @property
+    def whole_share(self) -> float:
+        """How much longer a whole round takes elsewhere: the forward may suffer as well."""
+        return statistics.median(
+            there.total_ms / here.total_ms - 1.0
+            for here, there in zip(self.local, self.remote, strict=True)
+        )
 
 
-def measure_remote(
+def compare(
     arm: str,
-    make_local: Callable[[], EngineCore],
-    make_remote: Callable[[], EngineCore],
+    local: EngineCore,
+    remote: EngineCore,
     requests: Sequence[GenerationRequest],
-    seed: int = 7,
+    num_pairs: int,
 ) -> RemoteCost:
-    """Both engines run the same requests at once; `make_remote`'s drafter must be up. Raises
-    WhiFlashError if a text differs."""
-    local_core, remote_core = make_local(), make_remote()
-    local, local_ids = time_steps(local_core, requests, seed)
-    remote, remote_ids = time_steps(remote_core, requests, seed)
-    late = remote_core.drafting.hold.num_late
-    for core in (local_core, remote_core):
-        core.close()
-    if local_ids != remote_ids:
-        raise WhiFlashError("the text depends on where the drafter runs: report this as a bug")
-    return RemoteCost(arm, len(requests), local, remote, late)
+    """All requests at once, in either engine by turns; the drafter of `remote` must be up, and be
+    waited for: a round that is late is no drafted step. Raises WhiFlashError if a text differs."""
+    for core in (local, remote):
+        time_steps(core, requests[:1])
+    here, there = [], []
+    for _ in range(num_pairs):
+        mine, local_ids = time_steps(local, requests)
+        theirs, remote_ids = time_steps(remote, requests)
+        if local_ids != remote_ids:
+            raise WhiFlashError("the text depends on where the drafter runs: report this as a bug")
+        here.append(mine)
+        there.append(theirs)
+    return RemoteCost(arm, len(requests), here, there)
 
 
 def time_steps(
-    core: EngineCore, requests: Sequence[GenerationRequest], seed: int
+    core: EngineCore, requests: Sequence[GenerationRequest]
 ) -> tuple[StepTimes, list[tuple[int, ...]]]:
     """Runs all requests; times of drafted steps, and the ids of each first choice."""
-    tickets = [Ticket(request, seed) for request in requests]
+    tickets = [Ticket(request, _SEED) for request in requests]
     for ticket in tickets:
         core.submit(ticket)
     drafts, totals = [], []
@@ -101,52 +106,4 @@ def time_steps(
     drafts, totals = drafts[_WARM_STEPS:] or drafts, totals[_WARM_STEPS:] or totals
     if not drafts:
         raise WhiFlashError("no step drafted; take longer answers, or another drafter")
-    times = StepTimes(
-        statistics.median(drafts), statistics.median(totals), len(drafts), sum(map(len, ids))
-    )
-    return times, ids
-
-
-@contextmanager
-def hosted(config: EngineConfig, kind: str, dtype: str, max_bytes: int = 1 << 30) -> Iterator[str]:
-    """The address of `config`'s drafter in a process of its own, while the context is open. Raises
-    WhiFlashError if it does not start."""
-    context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe()
-    process = context.Process(target=_host, args=(config, kind, dtype, max_bytes, theirs))
-    process.start()
-    theirs.close()
-    try:
-        if not ours.poll(START_S):
-            raise WhiFlashError(f"the host of drafter {kind} did not start in {START_S:g} s")
-        address: str = ours.recv()
-        yield address
-    except EOFError:
-        raise WhiFlashError(f"the host of drafter {kind} ended before it listened") from None
-    finally:
-        ours.close()
-        process.join(10.0)
-        if process.is_alive():
-            process.kill()
-            process.join()
-
-
-def _host(config: EngineConfig, kind: str, dtype: str, max_bytes: int, parent: Connection) -> None:
-    """The process's whole life: until the parent lets go of the pipe."""
-    asyncio.run(_serve(config, kind, dtype, max_bytes, parent))
-
-
-async def _serve(
-    config: EngineConfig, kind: str, dtype: str, max_bytes: int, parent: Connection
-) -> None:
-    server = drafter_host(config, kind, dtype, max_bytes)
-    parent.send(await server.start())
-    await asyncio.to_thread(_wait_for_end, parent)
-    await server.stop()
-
-
-def _wait_for_end(parent: Connection) -> None:
-    try:
-        parent.recv()
-    except EOFError:
-        return
+    return StepTimes(statistics.median(drafts), statistics.median(totals), len(drafts)), ids
