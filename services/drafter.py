@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from typing import Any
+
+from whiflash.core.openmp import BRIEF_SPINS
+
+os.environ.setdefault(*BRIEF_SPINS)  # before torch is imported
 
 from ray import serve
 

@@ -17,10 +17,15 @@ import argparse
 import asyncio
 import contextlib
 import json
+import os
 import signal
 import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, cast
+
+from whiflash.core.openmp import BRIEF_SPINS
+
+os.environ.setdefault(*BRIEF_SPINS)  # before torch is imported
 
 import uvicorn
 

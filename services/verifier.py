@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from typing import Any
+
+from whiflash.core.openmp import BRIEF_SPINS
+
+os.environ.setdefault(*BRIEF_SPINS)  # before torch is imported
 
 from ray import serve
 from ray.serve.handle import DeploymentHandle

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any, Final
+
+from whiflash.core.openmp import BRIEF_SPINS
+
+os.environ.setdefault(*BRIEF_SPINS)  # before torch is imported: it verifies as a verifier does
 
 from whiflash.bench.checkpoints import neural_folders
 from whiflash.bench.cluster_load import ScaleRun, edge_rows, scale

@@ -93,8 +93,9 @@ def run_suite(name: str, options: SuiteOptions, folder: Path) -> Path:
     options that the suite would ignore."""
     check_options(name, options)
     folder.mkdir(parents=True, exist_ok=True)
+    suite = import_module(SUITES[name])  # first: one may say how torch is to be loaded
     provenance = collect().record()
-    result: SuiteResult = import_module(SUITES[name]).run(options)
+    result: SuiteResult = suite.run(options)
     record = {"suite": name, "quick": options.is_quick, "provenance": provenance}
     record |= asdict(result) | {"plan": without_places(result.plan)}
     return write_json(folder / f"{name}.json", record)
