@@ -7,6 +7,7 @@ from pathlib import Path
 
 import torch
 
+from whiflash.models.shipped import checkpoints_folder
 from whiflash.target.load import LoadedTarget
 from whiflash.training.clock import TimeLimit
 from whiflash.training.data.prompts import HELD_OUT, TRAIN
@@ -24,6 +25,17 @@ def test_one_text_in_five_is_held_out_and_more_texts_are_the_same_and_more(work_
     everything = list(router_texts(work_dir, 10_000))
     assert 0 < sum(text.split == HELD_OUT for text in everything) < len(everything) // 5
     assert len({text.number for text in everything}) == len(everything)
+
+
+def test_both_splits_hold_all_temperatures_and_kinds() -> None:
+    """The first texts that are shipped are greedy ones to learn from, and sampled held-out ones: a
+    router would be measured on what it never saw."""
+    texts = list(router_texts(checkpoints_folder() / "smollm2-135m", 250))
+    for split in (TRAIN, HELD_OUT):
+        some = [text for text in texts if text.split == split]
+        greedy = sum(text.temperature == 0.0 for text in some)
+        assert 0.35 < greedy / len(some) < 0.65, split
+        assert {text.kind for text in some} == {"chat", "code", "json", "edit", "maths", "tools"}
 
 
 def test_texts_that_say_when_to_stop_are_of_those_that_are_learned_from() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,9 +22,10 @@ def is_tuning(number: int, split: str) -> bool:
 
 
 def router_texts(work_dir: Path, count: int) -> Iterator[Generation]:
-    """At most `count` texts. Those of a smaller count are the first ones of a larger one's, as far
-    as both splits last. Raises ConfigError where there is no text."""
-    texts = list(read_generations(work_dir))
+    """At most `count` texts, drawn: the first ones of a folder may be of one kind or temperature.
+    Those of a smaller count are the first ones of a larger one's, as far as both splits last.
+    Raises ConfigError where there is no text."""
+    texts = sorted(read_generations(work_dir), key=_place)
     held_out = [text for text in texts if text.split == HELD_OUT][: -(-count // HELD_OUT_EVERY)]
     learned = iter([text for text in texts if text.split != HELD_OUT])
     for number in range(count):
@@ -32,3 +34,7 @@ def router_texts(work_dir: Path, count: int) -> Iterator[Generation]:
         text = held_out[place] if has_one else next(learned, None)
         if text is not None:
             yield text
+
+
+def _place(text: Generation) -> float:
+    return random.Random(f"router:{text.number}").random()
