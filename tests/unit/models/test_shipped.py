@@ -8,6 +8,8 @@ import zipfile
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import save_file
 
 from whiflash.core.errors import ModelError
 from whiflash.drafters.eagle3.options import Eagle3Options
@@ -17,6 +19,7 @@ from whiflash.models.shipped import (
     shipped_arms,
     shipped_drafters,
     shipped_folders,
+    shipped_router,
     shipped_specs,
 )
 from whiflash.testing.wheels import ROOT, build_wheel
@@ -80,12 +83,28 @@ def test_a_damaged_folder_is_named(tmp_path: Path) -> None:
         shipped_drafters("aa", tmp_path)
 
 
+def test_a_target_finds_its_router(tmp_path: Path) -> None:
+    for target in ("one", "two"):
+        (tmp_path / target).mkdir()
+        path = tmp_path / target / "router.safetensors"
+        save_file({"a": torch.zeros(1)}, path, {"target": f"fingerprint of {target}"})
+    assert shipped_router("fingerprint of two", tmp_path) == path
+    assert shipped_router("fingerprint of three", tmp_path) is None
+    path.write_bytes(b"nonsense")
+    with pytest.raises(ModelError, match="is damaged"):
+        shipped_router("fingerprint of two", tmp_path)
+
+
 def test_the_wheel_holds_them(tmp_path: Path) -> None:
     """Built from this pyproject with a checkpoint in place."""
     source = tmp_path / "source"
     (source / "whiflash").mkdir(parents=True)
     shutil.copy(ROOT / "whiflash" / "__init__.py", source / "whiflash")
     _write(source / "whiflash" / "checkpoints", "one", "eagle3", "aa")
+    for name in ("router.safetensors", "router.json", "router.md"):
+        (source / "whiflash" / "checkpoints" / "one" / name).write_bytes(b"router")
     names = zipfile.ZipFile(build_wheel(source, tmp_path)).namelist()
     assert "whiflash/checkpoints/one/eagle3/training.json" in names
     assert "whiflash/checkpoints/one/eagle3/model.safetensors" in names
+    for name in ("router.safetensors", "router.json", "router.md"):
+        assert f"whiflash/checkpoints/one/{name}" in names
