@@ -1,4 +1,5 @@
-"""Hot swap where every part is a process: another drafter, another policy, and the same texts."""
+"""Hot swap where every part is a process, started as users do: another drafter, another policy,
+and the same texts."""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ def configs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 @pytest.fixture(scope="module")
 def cluster(configs: list[Path]) -> Iterator[PlainCluster]:
-    with PlainCluster(configs[0], 1) as running:
+    with PlainCluster(configs[0], 1, is_fresh=True) as running:
         yield running
 
 

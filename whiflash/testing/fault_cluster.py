@@ -3,7 +3,6 @@ drafters and router, two verifiers, a gateway. Links may run through relays that
 
 from __future__ import annotations
 
-import socket
 import time
 from contextlib import ExitStack
 from pathlib import Path
@@ -19,16 +18,17 @@ from whiflash.rpc.v1 import verifier_service_pb2 as pb
 from whiflash.rpc.v1.verifier_service_pb2_grpc import VerifierServiceStub
 from whiflash.serving.remote.server import MAX_MESSAGE_BYTES
 from whiflash.testing.http_server import write_chat_toy
-from whiflash.testing.plain_cluster import Process
+from whiflash.testing.ports import free_ports
 from whiflash.testing.redis_server import RedisServer
 from whiflash.testing.relay import FaultyRelay
+from whiflash.testing.role_process import Process
 from whiflash.testing.toy_drafters import write_toy_dflash, write_toy_eagle3
 from whiflash.testing.waiting import wait_for
 
 ARMS = ("retrieval", "eagle3", "dflash")
 HOSTED = ("eagle3", "dflash")
 NUM_VERIFIERS = 2
-HEALTH_S, STOP_S = 60.0, 10.0
+HEALTH_S = 60.0
 STORE_KEYS = {"WHIFLASH_STORE_KEYS": "k1:" + "a" * 64}
 
 CONFIG = """
@@ -72,7 +72,7 @@ class FaultCluster:
         self._processes: dict[str, Process] = {}
         self._loop = RpcLoop()
         self.relays: dict[str, list[FaultyRelay]] = {"drafter": [], "router": [], "verifier": []}
-        self.grpc_port, self._http_port = _free_ports()
+        self.grpc_port, self._http_port = free_ports(2)
         self._places: dict[str, str] = {}
         self._config = folder / "cluster.toml"
         text = CONFIG.format(
@@ -240,10 +240,3 @@ async def _state(address: str) -> dict[str, Any]:
         "outside": plan["outside"], "running": load.running, "waiting": load.waiting,
         "kv_bytes": load.kv_bytes,
     }  # fmt: skip
-
-
-def _free_ports() -> tuple[int, int]:
-    with socket.socket() as one, socket.socket() as other:
-        for taken in (one, other):
-            taken.bind(("127.0.0.1", 0))
-        return one.getsockname()[1], other.getsockname()[1]

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import os
-import selectors
-import signal
-import subprocess
-import sys
 import tomllib
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from whiflash.testing.http_server import write_chat_toy
+from whiflash.testing.ports import free_ports
+from whiflash.testing.role_process import Process
 
-START_S, STOP_S = 120.0, 30.0
 ROUTER = "router"
 
 CONFIG = """
@@ -85,70 +80,27 @@ def host_drafter(config: Path, drafter: str, policy: str = "goodput") -> Path:
     return path
 
 
-class Process:
-    """One role. `said` is the line that it prints once it serves. more: of its environment."""
-
-    def __init__(self, arguments: list[str], more: dict[str, str] | None = None) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "services.process", *arguments],
-            stdout=subprocess.PIPE, cwd=Path(__file__).parents[2],
-            env={**os.environ, "OMP_NUM_THREADS": "1", "WHIFLASH_THREADS": "1", **(more or {})},
-        )  # fmt: skip
-        self.said: dict[str, Any] = {}
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
-    def wait_ready(self) -> None:
-        """Raises TimeoutError, or RuntimeError if it ends instead."""
-        assert self._process.stdout is not None
-        with selectors.DefaultSelector() as selector:
-            selector.register(self._process.stdout, selectors.EVENT_READ)
-            if not selector.select(START_S):
-                raise TimeoutError("a process of the test cluster did not start")
-        line = self._process.stdout.readline()
-        if not line:
-            raise RuntimeError(f"a process ended with status {self._process.wait()}")
-        self.said = json.loads(line)
-
-    def kill(self) -> None:
-        """SIGKILL: it can do nothing about it."""
-        self._process.kill()
-        self._process.wait(STOP_S)
-
-    def stop(self) -> int:
-        """SIGTERM, and its exit status after the drain."""
-        self._process.send_signal(signal.SIGTERM)
-        return self._process.wait(STOP_S)
-
-    def close(self) -> None:
-        if self._process.poll() is None:
-            self.kill()
-        if self._process.stdout is not None:
-            self._process.stdout.close()
-
-
 class PlainCluster:
     """`count` verifiers behind one gateway, from `config`, and the drafters and router that it has
-    elsewhere; a context manager."""
+    elsewhere; a context manager. is_fresh: the first process of each is a new interpreter."""
 
-    def __init__(self, config: Path, count: int) -> None:
+    def __init__(self, config: Path, count: int, is_fresh: bool = False) -> None:
         self._config = config
+        self._is_fresh = is_fresh
         table = tomllib.loads(config.read_text(encoding="utf-8"))["cluster"]
         names = [*table.get("drafters", ()), *([ROUTER] if ROUTER in table else [])]
-        self.parts = {name: self._part(name, config, 0) for name in names}
-        for part in self.parts.values():
-            part.wait_ready()
+        self._ports = dict(zip(names, free_ports(len(names)), strict=True))
+        self.parts = {name: self._part(name, config) for name in names}
         self.verifiers = [self._verifier(0) for _ in range(count)]
         self.gateway: Process | None = None
         self._replaced: list[Process] = []
 
     def __enter__(self) -> Self:
         try:
-            for verifier in self.verifiers:
-                verifier.wait_ready()
+            for process in (*self.parts.values(), *self.verifiers):
+                process.wait_ready()
             self.start_gateway()
+            self._is_fresh = False
         except BaseException:
             self._close()
             raise
@@ -168,7 +120,7 @@ class PlainCluster:
         arguments = ["gateway", "--config", str(self._config), "--verifiers", addresses]
         if self.gateway is not None:
             self._replaced.append(self.gateway)
-        self.gateway = Process(arguments)
+        self.gateway = Process(arguments, is_fresh=self._is_fresh)
         self.gateway.wait_ready()
 
     def revive(self, number: int) -> None:
@@ -185,13 +137,13 @@ class PlainCluster:
         old = self.parts[part]
         self._replaced.append(old)
         assert old.stop() == 0, f"{part} did not end well"
-        port = int(old.said["address"].rpartition(":")[2])
-        self.parts[part] = self._part(part, config, port)
+        self.parts[part] = self._part(part, config)
         self.parts[part].wait_ready()
 
-    def _part(self, part: str, config: Path, port: int) -> Process:
+    def _part(self, part: str, config: Path) -> Process:
         role = [ROUTER] if part == ROUTER else ["drafter", "--kind", part]
-        return Process([*role, "--config", str(config), "--port", str(port)])
+        arguments = [*role, "--config", str(config), "--port", str(self._ports[part])]
+        return Process(arguments, is_fresh=self._is_fresh)
 
     @property
     def grpc_target(self) -> str:
@@ -205,10 +157,11 @@ class PlainCluster:
 
     def _verifier(self, port: int) -> Process:
         arguments = ["verifier", "--config", str(self._config), "--port", str(port)]
-        places = {part: process.said["address"] for part, process in self.parts.items()}
+        places = {part: f"127.0.0.1:{at}" for part, at in self._ports.items()}
         router = places.pop(ROUTER, "")
         drafters = ",".join(f"{kind}={address}" for kind, address in places.items())
-        return Process([*arguments, "--drafters", drafters, "--router", router])
+        arguments += ["--drafters", drafters, "--router", router]
+        return Process(arguments, is_fresh=self._is_fresh)
 
     def _close(self) -> None:
         gateways = [self.gateway] if self.gateway is not None else []

@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import shutil
 import signal
-import socket
 import subprocess
 import time
 from pathlib import Path
 
 import redis
+
+from whiflash.testing.ports import free_ports
 
 START_S = 20.0
 MISSING = "redis-server is missing; install the package redis-server"
@@ -28,7 +29,7 @@ class RedisServer:
         self.folder = folder
         self.socket = folder / "redis.sock"
         self.url = f"unix://{self.socket}"
-        self.port = _free_port()
+        self.port = free_ports(1)[0]
         self.tcp_url = f"redis://127.0.0.1:{self.port}/0"
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -55,7 +56,7 @@ class RedisServer:
 
     def start_cluster(self) -> None:
         """A node of its own; its bus would take the port + 10000, which may not exist."""
-        self.start("--cluster-enabled", "yes", "--cluster-port", str(_free_port()))
+        self.start("--cluster-enabled", "yes", "--cluster-port", str(free_ports(1)[0]))
 
     def client(self) -> redis.Redis:
         return redis.Redis(unix_socket_path=str(self.socket), socket_timeout=5)
@@ -75,9 +76,3 @@ class RedisServer:
     def thaw(self) -> None:
         assert self._process is not None
         self._process.send_signal(signal.SIGCONT)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
