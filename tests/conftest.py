@@ -23,10 +23,19 @@ def _has_cuda() -> bool:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    _require_serial_files(items)
     gpu_items = [item for item in items if item.get_closest_marker("gpu")]
     if gpu_items and not _has_cuda():
         for item in gpu_items:
             item.add_marker(pytest.mark.skip(reason="no CUDA device"))
+
+
+def _require_serial_files(items: list[pytest.Item]) -> None:
+    """tests/parts.py finds the files of its serial pass by this word."""
+    files = {item.path for item in items if item.get_closest_marker("serial")}
+    silent = [str(file) for file in files if "mark.serial" not in file.read_text(encoding="utf-8")]
+    if silent:
+        raise pytest.UsageError(f"write mark.serial in the files themselves: {', '.join(silent)}")
 
 
 def _fail_on_skip(report: pytest.TestReport | pytest.CollectReport, what: str) -> None:

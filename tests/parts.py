@@ -1,6 +1,7 @@
 """Runs the tests in parts and prints the time of each: python tests/parts.py [PART ...].
 
-A part runs twice: what may share the machine in two processes, then what is marked `serial`.
+A part runs twice: what may share the machine in two processes, then what is marked `serial`, from
+the files alone that say so (tests/conftest.py sees to it that they do).
 A part whose folders do not exist is left out; one that exists and runs no test fails.
 """
 
@@ -30,6 +31,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     ),
     "cluster": ("unit/services", "serve", "cluster"),
 }
+SERIAL = "mark.serial"
 CORE = "core"  # all the rest, so that a new folder is never forgotten
 
 
@@ -42,12 +44,29 @@ class Result(NamedTuple):
     closing_lines: tuple[str, ...]
 
 
+def folders_of(part: str) -> tuple[list[Path], list[Path]]:
+    """The folders of a part that exist, and those in them that are left to other parts."""
+    if part != CORE:
+        return [ROOT / name for name in PARTS[part] if (ROOT / name).is_dir()], []
+    return [ROOT], [ROOT / name for names in PARTS.values() for name in names]
+
+
 def paths_of(part: str) -> list[str]:
     """pytest arguments that select a part."""
-    if part != CORE:
-        return [str(ROOT / name) for name in PARTS[part] if (ROOT / name).is_dir()]
-    others = [f"--ignore={ROOT / name}" for names in PARTS.values() for name in names]
-    return [str(ROOT), *others]
+    folders, others = folders_of(part)
+    return [*map(str, folders), *(f"--ignore={other}" for other in others)]
+
+
+def serial_files(part: str) -> list[str]:
+    """Its files with serial tests; to load all the others takes longer than a part should."""
+    folders, others = folders_of(part)
+    files = [file for folder in folders for file in sorted(folder.rglob("test_*.py"))]
+    return [
+        str(file)
+        for file in files
+        if SERIAL in file.read_text(encoding="utf-8")
+        and not any(file.is_relative_to(other) for other in others)
+    ]
 
 
 def run_pytest(arguments: list[str], threads: int) -> tuple[int, str]:
@@ -69,13 +88,12 @@ def run_part(name: str) -> Result:
     """The parallel pass, then the serial one."""
     start = time.perf_counter()
     cores = os.cpu_count() or 1
-    paths = paths_of(name)
-    passes = (
-        (["-n", str(min(cores, 4)), "--dist=worksteal", "-m", "not soak and not serial"], 1),
-        (["-m", "serial and not soak"], cores),
-    )
+    shared = ["-n", str(min(cores, 4)), "--dist=worksteal", "-m", "not soak and not serial"]
+    passes = [(shared, paths_of(name), 1)]
+    if files := serial_files(name):
+        passes.append((["-m", "serial and not soak"], files, cores))
     statuses, lines = [], []
-    for flags, threads in passes:
+    for flags, paths, threads in passes:
         print(f"\n== {name}: pytest {' '.join(flags)}", flush=True)
         status, line = run_pytest([*flags, *paths], threads)
         statuses.append(status)
