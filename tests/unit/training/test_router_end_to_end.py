@@ -75,8 +75,8 @@ def test_the_file_holds_both_and_its_card_tells_how_far_to_believe_it(
         512,
     )
     assert file.heads is not None
-    assert [(a.arm, a.has_claims) for a in file.heads.arms] == [
-        ("retrieval", True), ("eagle3", False), ("dflash", False),
+    assert [(a.arm, a.has_claims, a.tree) for a in file.heads.arms] == [
+        ("retrieval", True, ""), ("eagle3", False, "chain"), ("dflash", False, "chain"),
     ]  # fmt: skip
     told = json.loads(router.with_suffix(".json").read_text())
     for arm, figures in told["heads"]["arms"].items():
