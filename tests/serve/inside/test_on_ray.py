@@ -238,21 +238,19 @@ def test_gpu_actors_are_placed_by_share(ray_cluster: None) -> None:
         def gpus(self) -> tuple[int, list[int]]:
             return os.getpid(), ray.get_gpu_ids()
 
-    def used(name: str, table: VerifierTable) -> dict[int, list[int]]:
-        options = app._verifier_options(table)
-        probe = serve.deployment(Probe, name=name).options(**options)
-        handle = serve.run(probe.bind(), name=name, route_prefix=None)
-        answers = [handle.gpus.remote().result() for _ in range(40)]
-        return dict(answers)
-
-    halves = used("halves", VerifierTable(cpus=0.1, gpus=0.5, min_replicas=2, max_replicas=2))
-    whole = used("whole", VerifierTable(cpus=0.1, gpus=1))
-    try:
-        assert len(halves) == 2
-        assert len({gpu for gpus in halves.values() for gpu in gpus}) == 1
-        assert not {gpu for gpus in whole.values() for gpu in gpus} & {
-            gpu for gpus in halves.values() for gpu in gpus
-        }
-    finally:
-        serve.delete("halves")
-        serve.delete("whole")
+    tables = {
+        "halves": VerifierTable(cpus=0.1, gpus=0.5, min_replicas=2, max_replicas=2),
+        "whole": VerifierTable(cpus=0.1, gpus=1),
+    }
+    targets = []
+    for name, table in tables.items():
+        probe = serve.deployment(Probe, name=name).options(**app._verifier_options(table))
+        targets.append(serve.RunTarget(probe.bind(), name=name, route_prefix=None))
+    # They go with the cluster; nothing else asks for GPUs.
+    handles = serve.run_many(targets)
+    halves, whole = (dict([handle.gpus.remote().result() for _ in range(40)]) for handle in handles)
+    assert len(halves) == 2
+    assert len({gpu for gpus in halves.values() for gpu in gpus}) == 1
+    assert not {gpu for gpus in whole.values() for gpu in gpus} & {
+        gpu for gpus in halves.values() for gpu in gpus
+    }
