@@ -54,7 +54,7 @@ bench: $(STAMP)  ## run SUITE=core and render its results
 	$(BIN)/whiflash bench $(SUITE) $(ARGS)
 	$(BIN)/python -m whiflash.bench.render
 
-bench-full: $(STAMP)  ## the suite routing for hours, resumable per cell
+bench-full: $(STAMP)  ## the suite routing for hours, with all rules; goes on where it was ended
 	$(BIN)/whiflash bench routing --full $(ARGS)
 	$(BIN)/python -m whiflash.bench.render
 

@@ -4,13 +4,14 @@ would have said, and drafts are accepted against that (`whiflash bench --forced`
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
 import torch
 
 from whiflash.bench.recordings import Ids, RecordedRun
+from whiflash.bench.round_times import RoundTimes
 from whiflash.core.params import GenerationRequest, SamplingParams
 from whiflash.core.usage import Usage
 from whiflash.engine.build import EngineParts
@@ -92,12 +93,14 @@ def conversation(run: RecordedRun, context_limit: int) -> Conversation:
 
 @dataclass(slots=True)
 class ForcedResult:
-    """One conversation. usages: by turn; num_agreed: of num_asked recorded ids, those that were
-    the target's argmax."""
+    """One conversation. usages, sequences (their numbers): by turn; num_agreed: of num_asked
+    recorded ids, those that were the target's argmax."""
 
     usages: list[Usage]
     num_asked: int = 0
     num_agreed: int = 0
+    sequences: list[int] = field(default_factory=list)
+    times: RoundTimes = field(default_factory=RoundTimes)
 
     @property
     def decode_ms(self) -> float:
@@ -151,8 +154,9 @@ class ForcedEngine:
         (sequence,) = self._core.submit(ticket)
         sampler = ForcedSampler(sequence.sampler, answer)
         sequence.sampler = sampler
+        result.sequences.append(sequence.id)
         while self._core.has_work:
-            self._core.step()
+            result.times.step(self._core)
         completion = ticket.result().choices[0]
         if completion.token_ids != tuple(answer.tolist()):
             raise RuntimeError("the engine did not write the recorded text")

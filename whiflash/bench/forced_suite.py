@@ -10,7 +10,13 @@ from typing import Any, Final
 
 from whiflash.bench.checkpoints import neural_folders
 from whiflash.bench.drafting import rounds_and_emitted
-from whiflash.bench.forced_engine import Conversation, ForcedEngine, ForcedResult, conversation
+from whiflash.bench.forced_engine import (
+    Conversation,
+    ForcedEngine,
+    ForcedResult,
+    ForcedTurn,
+    conversation,
+)
 from whiflash.bench.progress import say
 from whiflash.bench.recordings import RecordedData, RecordedRun, RecordedSet, RunWriter
 from whiflash.bench.repetition import repeated_share
@@ -46,11 +52,14 @@ COLUMNS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """Conversations measured of the sets in their order, and most turns of each."""
+    """Conversations measured of the sets in their order, and most turns of each, and tokens (one
+    turn at least); files: sets that are taken, None for all."""
 
     measured: int
     measured_long: int
     max_turns: int | None
+    max_tokens: int | None = None
+    files: tuple[str, ...] | None = None
 
 
 FULL: Final = Effort(5, 3, None)
@@ -95,11 +104,12 @@ def run(options: SuiteOptions) -> SuiteResult:
 
 
 def forced_parts(data: RecordedData, effort: Effort, context_limit: int) -> Iterator[Part]:
-    """Every file once. Sets with several trials of a task measure the last one's held-out tasks,
-    cold and repeated; others have no repeated task."""
+    """Every file (of those wanted) once. Sets with several trials of a task measure the last one's
+    held-out tasks, cold and repeated; others have no repeated task."""
     seen: set[str] = set()
     for which in data.sets:
-        if which.file not in seen:
+        is_wanted = effort.files is None or which.file in effort.files
+        if which.file not in seen and is_wanted:
             seen.add(which.file)
             yield _part(which, data.runs(which), effort, context_limit)
 
@@ -118,7 +128,7 @@ def _part(which: RecordedSet, runs: Sequence[RecordedRun], effort: Effort, limit
         held = [run for place, run in enumerate(runs) if _is_held(place)]
         stores = {COLD: [run for place, run in enumerate(runs) if not _is_held(place)]}
     told = [conversation(run, limit) for run in held[:number]]
-    return Part(which.name, tuple(_cut(one, effort.max_turns) for one in told), stores)
+    return Part(which.name, tuple(_cut(one, effort) for one in told), stores)
 
 
 def _is_held(number: int) -> bool:
@@ -130,11 +140,16 @@ def _task_and_trial(run: RecordedRun) -> tuple[int, int]:
     return int(task), int(trial)
 
 
-def _cut(told: Conversation, max_turns: int | None) -> Conversation:
-    if max_turns is None or len(told.turns) <= max_turns:
-        return told
-    dropped = told.num_dropped + len(told.turns) - max_turns
-    return Conversation(told.run_id, told.turns[:max_turns], dropped)
+def _cut(told: Conversation, effort: Effort) -> Conversation:
+    kept: list[ForcedTurn] = []
+    tokens = 0
+    for turn in told.turns[: effort.max_turns]:
+        tokens += len(turn.answer)
+        if kept and effort.max_tokens is not None and tokens > effort.max_tokens:
+            break
+        kept.append(turn)
+    dropped = told.num_dropped + len(told.turns) - len(kept)
+    return Conversation(told.run_id, tuple(kept), dropped)
 
 
 def _rows(parts: EngineParts, data: RecordedData, effort: Effort) -> Iterator[dict[str, Any]]:

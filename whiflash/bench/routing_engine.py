@@ -4,12 +4,13 @@ slow small forwards (`engine/thread.py`), and the rows of a table need several e
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
 
+from whiflash.bench.round_times import RoundTimes
 from whiflash.bench.routing_rows import RoutingRow
 from whiflash.bench.runs import cold_request
 from whiflash.config import EngineConfig
@@ -18,7 +19,7 @@ from whiflash.engine.build import EngineParts, build_parts
 from whiflash.engine.core import EngineCore
 from whiflash.engine.ticket import Ticket
 
-_MEMORY: Final = "256MiB"
+_MEMORY: Final = "1GiB"
 BATCH: Final = 8
 _numbers = itertools.count()
 
@@ -33,17 +34,13 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class BatchRun:
-    """Requests that came at once. catch_up_ms: of bringing drafters up to their roots; switches:
-    rounds whose arm is another than that of the round before."""
+    """Requests that came at once. switches: rounds whose arm is another than that of the round
+    before."""
 
     texts: tuple[tuple[int, ...], ...]
     usages: tuple[Usage, ...]
-    catch_up_ms: float
+    times: RoundTimes
     switches: int
-
-    @property
-    def num_tokens(self) -> int:
-        return sum(len(text) for text in self.texts)
 
 
 class RoutingEngines:
@@ -78,32 +75,32 @@ class RoutingEngines:
         """All at once, each in a namespace of its own; whole calls, prefill included."""
         return run_batch(self.parts(row).core, asked, row.pinned)
 
-    def survey(self, drafters: tuple[str, ...], asked: Sequence[Asked], log: Path) -> list[int]:
-        """Logs what every arm proposes at every root, one text at a time; the sequence number of
-        each."""
+    @contextmanager
+    def survey(self, drafters: tuple[str, ...], log: Path) -> Iterator[EngineParts]:
+        """An engine that logs what every arm proposes at every root; the log is whole behind it."""
         row = RoutingRow("survey", drafters, "survey")
         with closing(build_parts(self._config(row, round_log=log, plain_share=0.0))) as parts:
-            return [_sequence(parts.core, one) for one in asked]
+            yield parts
 
 
 def run_batch(core: EngineCore, asked: Sequence[Asked], pinned: str | None) -> BatchRun:
     """As `RoutingEngines.run`."""
     before = sum(core.counters.switched.values())
     tickets = [_submit(core, one, pinned)[0] for one in asked]
-    catch_up_ms = 0.0
+    times = RoundTimes()
     while core.has_work:
-        core.step()
-        catch_up_ms += sum(ms for _, ms in core.drafting.catch_ups.spent.values())
+        times.step(core)
     answers = [ticket.result().choices[0] for ticket in tickets]
     return BatchRun(
         tuple(tuple(answer.token_ids) for answer in answers),
         tuple(answer.usage for answer in answers),
-        catch_up_ms,
+        times,
         sum(core.counters.switched.values()) - before,
     )
 
 
-def _sequence(core: EngineCore, asked: Asked) -> int:
+def follow_one(core: EngineCore, asked: Asked) -> int:
+    """One text to its end; its sequence number."""
     ticket, number = _submit(core, asked, None)
     while core.has_work:
         core.step()

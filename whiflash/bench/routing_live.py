@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
 from whiflash.bench.drafting import rounds_and_emitted
 from whiflash.bench.forced_suite import arm_shares
 from whiflash.bench.repetition import repeated_share
+from whiflash.bench.round_times import RoundTimes
 from whiflash.bench.routing_engine import BATCH, Asked, BatchRun, RoutingEngines
+from whiflash.bench.routing_pairs import best_static, by_category, compared
+from whiflash.bench.routing_peers import Peers
 from whiflash.bench.routing_rows import RoutingRow
 from whiflash.bench.suite import Column, Table
 from whiflash.bench.timing import Sample, alternate, paired_ratio
-from whiflash.bench.transformers_twin import TransformersTwin
 from whiflash.core.rows import NONE
 
-PLAIN_TWIN, LOOKUP_TWIN = "transformers", "its prompt lookup"
 COLUMNS: Final = (
     Column("category", "text"),
     Column("batch", "at once"),
@@ -28,32 +28,27 @@ COLUMNS: Final = (
     Column("rate", "tokens/s", ".1f"),
     Column("ratio", "ratio to none", ".2f"),
     Column("lower", "lower bound", ".2f"),
+    Column("to_best", "to best static", ".2f"),
+    Column("to_best_lower", "lower bound", ".2f"),
     Column("same", "same text"),
+    Column("regret", "regret, offline", ".1%"),
+    Column("gap", "gap closed, offline", ".0%"),
     Column("shares", "rounds by arm"),
     Column("switches", "switches"),
-    Column("catch_up", "catch-up", ".1%"),
+    Column("routing", "routing", ".2%"),
+    Column("catch_up", "catch-up", ".2%"),
 )
 NOTE: Final = (
     "Greedy, whole calls with prefill, cold: every call has a namespace of its own and stores "
     "nothing. All rows ran in alternation with `none`, which is the twin of each. `repeated`: "
-    "tokens inside 8-grams seen before in the same answer; AL counts plain rounds too; `catch-up`: "
-    "share of the time in which idle drafters were brought up to their roots."
+    "tokens inside 8-grams seen before in the same answer; AL counts plain rounds too; `to best "
+    "static`: against the fastest of the rows with one arm throughout (or none) on the same text, "
+    "pair by pair; `routing` and `catch-up`: shares of rounds without prefill that went into the "
+    "choice (signals, looking, trimming and learning with it) and into bringing drafters up to "
+    "their roots, their first look at the prompt included. `clairvoyant`, regret and the closed "
+    "gap did not run: they come from the offline table."
 )
 Samples = Mapping[str, Sequence[Sample[Any]]]
-
-
-@dataclass(frozen=True, slots=True)
-class Twins:
-    """Peers that run on the same prompts, one request at a time."""
-
-    transformers: TransformersTwin
-
-    def runs(self, asked: Asked) -> dict[str, Callable[[], Any]]:
-        generate = self.transformers.generate
-        return {
-            PLAIN_TWIN: partial(generate, asked.ids, asked.max_tokens),
-            LOOKUP_TWIN: partial(generate, asked.ids, asked.max_tokens, lookup=True),
-        }
 
 
 def single_cell(
@@ -62,14 +57,15 @@ def single_cell(
     category: str,
     asked: Sequence[Asked],
     num_repeats: int,
-    twins: Twins | None,
+    peers: Peers | None,
 ) -> list[dict[str, Any]]:
     """One request at a time; peers beside the rows."""
     found: list[Samples] = []
     for one in asked:
-        runs = _runs(engines, rows, [one]) | (twins.runs(one) if twins else {})
+        runs = _runs(engines, rows, [one]) | (peers.runs(one) if peers else {})
         found.append(alternate(runs, num_repeats))
-    return list(_table_rows(rows, category, 1, found))
+    left_out = peers.left_out(category) if peers else ()
+    return [*_table_rows(rows, category, 1, found), *left_out]
 
 
 def batch_cell(
@@ -83,7 +79,7 @@ def batch_cell(
     """`size` requests that come at once, the prompts over and over."""
     several = [asked[number % len(asked)] for number in range(size)]
     found = [alternate(_runs(engines, rows, several), num_repeats)]
-    return list(_table_rows(rows, category, size, found))
+    return _table_rows(rows, category, size, found)
 
 
 def _runs(
@@ -94,31 +90,44 @@ def _runs(
 
 def _table_rows(
     rows: Sequence[RoutingRow], category: str, batch: int, found: Sequence[Samples]
-) -> Iterator[dict[str, Any]]:
+) -> list[dict[str, Any]]:
     static = {row.name for row in rows if row.is_static}
-    for name in found[0]:
-        samples = [sample for one in found for sample in one[name]]
-        plain = [sample for one in found for sample in one[NONE]]
-        ratio = paired_ratio(*([s.seconds / _num_tokens(s.result) for s in which]
-                               for which in (plain, samples)))  # fmt: skip
-        firsts = [one[name][0].result for one in found]
-        yield {
-            "category": category,
-            "batch": batch,
-            "row": name,
-            "is_static": name in static,
-            "rate": sum(_num_tokens(s.result) for s in samples) / sum(s.seconds for s in samples),
-            "seconds": sum(s.seconds for s in samples),
-            "tokens": sum(_num_tokens(s.result) for s in samples),
-            "ratio": ratio.median,
-            "lower": ratio.lower,
-            "pairs": ratio.num_pairs,
-            "same": all(_texts(s.result) == _texts(p.result)
-                        for s, p in zip(samples, plain, strict=True)),
-            "repetition": statistics.fmean(repeated_share(text) for result in firsts
-                                           for text in _texts(result)),
-            **_drafting(firsts, samples),
-        }  # fmt: skip
+    made = [_row(name, found) | {"category": category, "batch": batch, "is_static": name in static}
+            for name in found[0]]  # fmt: skip
+    return list(against_best(made))
+
+
+def against_best(rows: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Each row of one text with its ratio to the best static one."""
+    (measured,) = by_category(rows).values()
+    best = measured[best_static(measured)]
+    for row in rows:
+        ratio = compared(row, best)
+        yield row | {"to_best": ratio.median, "to_best_lower": ratio.lower}
+
+
+def _row(name: str, found: Sequence[Samples]) -> dict[str, Any]:
+    samples = [sample for one in found for sample in one[name]]
+    plain = [sample for one in found for sample in one[NONE]]
+    paces = [_pace_ms(sample) for sample in samples]
+    ratio = paired_ratio([_pace_ms(sample) for sample in plain], paces)
+    firsts = [one[name][0].result for one in found]
+    tokens, seconds = sum(_num_tokens(s.result) for s in samples), sum(s.seconds for s in samples)
+    return {
+        "row": name,
+        "rate": tokens / seconds,
+        "seconds": seconds,
+        "tokens": tokens,
+        "paces": [round(pace, 4) for pace in paces],
+        "ratio": ratio.median,
+        "lower": ratio.lower,
+        "pairs": ratio.num_pairs,
+        "same": all(_texts(s.result) == _texts(p.result)
+                    for s, p in zip(samples, plain, strict=True)),
+        "repetition": statistics.fmean(repeated_share(text) for result in firsts
+                                       for text in _texts(result)),
+        **_drafting(firsts, samples),
+    }  # fmt: skip
 
 
 def _drafting(firsts: Sequence[Any], samples: Sequence[Sample[Any]]) -> dict[str, Any]:
@@ -128,12 +137,13 @@ def _drafting(firsts: Sequence[Any], samples: Sequence[Sample[Any]]) -> dict[str
         return {}
     usages = [usage for result in ours for usage in result.usages]
     rounds, emitted = rounds_and_emitted(usages)
-    catch_up_ms = sum(sample.result.catch_up_ms for sample in samples)
+    times = RoundTimes.sum(sample.result.times for sample in samples)
     return {
         "accepted_length": emitted / rounds if rounds else None,
         "shares": arm_shares(usages),
         "switches": sum(result.switches for result in ours),
-        "catch_up": catch_up_ms / (1e3 * sum(sample.seconds for sample in samples)),
+        "routing": times.routing,
+        "catch_up": times.catch_up,
     }
 
 
@@ -143,6 +153,11 @@ def _texts(result: BatchRun | list[int]) -> list[tuple[int, ...]]:
 
 def _num_tokens(result: BatchRun | list[int]) -> int:
     return max(sum(len(text) for text in _texts(result)), 1)
+
+
+def _pace_ms(sample: Sample[Any]) -> float:
+    """A token."""
+    return 1e3 * sample.seconds / _num_tokens(sample.result)
 
 
 def live_table(rows: Sequence[dict[str, Any]]) -> Table:

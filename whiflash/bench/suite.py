@@ -37,7 +37,7 @@ class SuiteOptions:
     """What a person may choose. `is_quick` runs few short measurements: it shows that the suite
     works, its figures count for nothing and are marked so. drafters: checkpoints that stand in for
     shipped ones, like eagle3:FOLDER. is_full: the longest form of a suite that has one; cells:
-    folder where such a run keeps what it has measured, to go on there."""
+    folder where a suite that can go on keeps what it has measured; None keeps nothing."""
 
     model: str
     data: Path | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Annotated
 
@@ -20,8 +21,7 @@ Forced = Annotated[bool, typer.Option("--forced", help="the suite forced, over -
 Quick = Annotated[bool, typer.Option("--quick", help="few short runs, to see that it works")]
 Full = Annotated[
     bool,
-    typer.Option("--full", help="routing alone: hours, more rows, batches and repeats; goes on "
-                 "where an ended run stopped"),
+    typer.Option("--full", help="routing alone: hours, more rows, batches and repeats"),
 ]  # fmt: skip
 Drafters = Annotated[
     list[str] | None,
@@ -45,7 +45,10 @@ def bench(
     if forced and suite not in (None, FORCED):
         raise ConfigError(f"the suite {suite} and --forced exclude each other; name one of them")
     name = FORCED if forced else suite or "core"
-    cells = Path(".bench") / name if full else None
+    # What an ended run has measured is kept until one comes to its end.
+    cells = None if quick else Path(".bench") / (f"{name}-full" if full else name)
     settings = SuiteOptions(model_name, data, quick, tuple(drafter or ()), full, cells)
     file = run_suite(name, settings, out)
+    if cells is not None:
+        shutil.rmtree(cells, ignore_errors=True)
     typer.echo(f"wrote {file}")

@@ -5,15 +5,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from whiflash.bench import routing_suite
+from whiflash.bench import routing_run, routing_suite
+from whiflash.bench.forced_engine import conversation
+from whiflash.bench.recordings import RecordedRun, RecordedTurn
+from whiflash.bench.routing_calibration import calibration_table
 from whiflash.bench.routing_cells import Cells
-from whiflash.bench.routing_mix import goals_table, mix_table
+from whiflash.bench.routing_engine import Asked
+from whiflash.bench.routing_forced import RecordedEffort, RecordedText
+from whiflash.bench.routing_peers import Peers
 from whiflash.bench.routing_prompts import CATEGORIES, routing_prompts
+from whiflash.bench.routing_rows import RULES, Checkpoints, routing_rows
 from whiflash.bench.suite import SuiteOptions, SuiteResult, run_suite
 from whiflash.testing.toy import write_toy
 from whiflash.training.clock import TimeLimit
@@ -24,7 +33,21 @@ from whiflash.training.features.extract import extract
 
 ROWS = ["none", "retrieval", "eagle3 chain", "eagle3 tree", "dflash", "ddtree", "entropy"]
 TEMPLATE = "{{ messages[-1]['content'][-60:] }}{% if tools and false %}<tool_call>{% endif %}"
-EFFORT = routing_suite.Effort(1, 6, 1, 1, (2,), 1, 1, has_peers=False)
+RECORDED = RecordedEffort(2, 1, 24, 2, 1)
+EFFORT = routing_suite.Effort(1, 24, 1, 6, 1, (2,), RECORDED, has_peers=False)
+WRITTEN = tuple(range(8, 40))
+RUNS = [
+    RecordedRun(str(number), (RecordedTurn(np.array([3, 4, number], np.int32),
+                                           np.array(WRITTEN, np.int32)),))
+    for number in (5, 6)
+]  # fmt: skip
+
+
+def recorded(*_: object) -> list[RecordedText]:
+    """Two runs that write the same, unknown to one store and known to the other."""
+    told = tuple(conversation(run, 512) for run in RUNS)
+    return [RecordedText("runs", "cold", told, [], 3),
+            RecordedText("runs", "repeated task", told, RUNS, 3)]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +76,8 @@ def options(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SuiteOptions]:
             training.run(TimeLimit(None), lambda _report: None)
             folder, table = training.export()
             drafters.append(f"{table['arm']}:{folder}")
-        yield SuiteOptions(str(toy), is_quick=True, drafters=tuple(drafters))
+        patch.setattr(routing_run, "recorded_texts", recorded)
+        yield SuiteOptions(str(toy), root, is_quick=True, drafters=tuple(drafters))
 
 
 @pytest.fixture(scope="module")
@@ -70,22 +94,57 @@ def test_every_row_of_every_category_is_there_with_the_same_text(result: SuiteRe
     for category in CATEGORIES:
         for batch in (1, 2):
             rows = [row for row in live if (row["category"], row["batch"]) == (category, batch)]
-            assert [row["row"] for row in rows] == [*ROWS, "goodput"]
-            assert all(row["same"] for row in rows)
-            assert rows[0]["ratio"] == 1.0
-            assert {row["tokens"] for row in rows} == {rows[0]["tokens"]}
+            ran = [row for row in rows if not row.get("offline")]
+            assert [row["row"] for row in ran] == [*ROWS, "goodput"]
+            assert all(row["same"] for row in ran)
+            assert ran[0]["ratio"] == 1.0
+            assert {row["tokens"] for row in ran} == {ran[0]["tokens"]}
+            assert max(row["to_best"] for row in ran if row["is_static"]) == 1.0
+            assert [row["row"] for row in rows if row.get("offline")] == (
+                ["clairvoyant (offline)"] if batch == 1 else []
+            )
+        assert rows[0].get("regret") is None, "nothing of several at once was led along a log"
+
+
+def test_rows_that_chose_say_what_choosing_took(result: SuiteResult) -> None:
+    rows = {row["row"]: row for row in _table(result, "live") if row["batch"] == 2}
+    assert rows["none"]["catch_up"] == 0.0
+    assert 0.0 < rows["goodput"]["routing"] < 1.0
+    assert 0.0 < rows["eagle3 chain"]["catch_up"] < 1.0
+
+
+def test_recorded_text_has_all_rows_and_a_store_that_knows_it_wins(result: SuiteResult) -> None:
+    forced = _table(result, "forced")
+    for store in ("cold", "repeated task"):
+        rows = [row for row in forced if row["store"] == store]
+        assert [row["row"] for row in rows] == [*ROWS, "goodput", "clairvoyant (offline)"]
+        assert {row.get("dropped", 3) for row in rows} == {3}
+        assert all(len(row["paces"]) == 2 for row in rows[:-1])
+        assert all(row["regret"] is not None for row in rows
+                   if row["row"] not in ("eagle3 tree", "neural"))  # fmt: skip
+    lengths = {row["store"]: row["accepted_length"] for row in forced if row["row"] == "retrieval"}
+    assert lengths["repeated task"] > lengths["cold"] + 2
 
 
 def test_offline_rows_are_marked_and_nothing_beats_who_knows_the_text(result: SuiteResult) -> None:
     offline = _table(result, "offline")
-    assert offline
     assert all(row["offline"] is True for row in offline)
-    for category in {row["category"] for row in offline}:
+    categories = {row["category"] for row in offline}
+    assert {"runs, cold", "runs, repeated task"} < categories
+    for category in categories:
         rows = {row["policy"]: row for row in offline if row["category"] == category}
-        assert set(rows) == {"none", "retrieval", "eagle3", "dflash", "ddtree", "entropy",
-                             "goodput", "clairvoyant"}  # fmt: skip
+        assert set(rows) == {*ROWS, "goodput", "clairvoyant"} - {"eagle3 tree"}
         best = rows["clairvoyant"]["tokens_per_s"]
         assert all(row["tokens_per_s"] <= best * 1.001 for row in rows.values())
+
+
+def test_survival_is_held_against_what_came_true(result: SuiteResult) -> None:
+    rows = _table(result, "calibration")
+    assert {row["arm"] for row in rows} == {"retrieval", "eagle3", "dflash", "ddtree"}
+    for row in rows:
+        assert sum(one["nodes"] for one in row["bins"]) == row["nodes"]
+        assert 0.0 <= row["error"] <= 1.0
+    assert calibration_table([], None).rows == ()
 
 
 def test_goals_say_what_was_found_and_the_file_is_json(
@@ -95,26 +154,6 @@ def test_goals_say_what_was_found_and_the_file_is_json(
     monkeypatch.setattr(routing_suite, "run", lambda _options: result)
     file = run_suite("routing", options, tmp_path)
     assert json.loads(file.read_text())["quick"] is True
-
-
-def _row(category: str, name: str, ratio: float) -> dict[str, Any]:
-    return {"category": category, "batch": 1, "row": name, "is_static": name != "goodput",
-            "ratio": ratio, "same": True}  # fmt: skip
-
-
-def test_the_mix_is_a_geometric_mean_and_goals_look_at_the_least_category() -> None:
-    rows = [
-        _row("a", "none", 1.0), _row("a", "retrieval", 4.0), _row("a", "goodput", 4.0),
-        _row("b", "none", 1.0), _row("b", "retrieval", 0.25), _row("b", "goodput", 0.9),
-    ]  # fmt: skip
-    mix = mix_table(rows)
-    assert {row["row"]: round(row["mix"], 3) for row in mix.rows} == {
-        "none": 1.0, "retrieval": 1.0, "goodput": 1.897,
-    }  # fmt: skip
-    goals = {row["goal"]: row for row in goals_table(rows, mix, 0.5, has_amx=False).rows}
-    assert goals["goodput : best static arm, least category"]["found"] == 0.9
-    assert not goals["goodput : none, least cell of any batch"]["met"]
-    assert goals["goodput : none, on the mix"]["met"]
 
 
 def test_a_cell_is_measured_once_unless_what_it_depends_on_changes(tmp_path: Path) -> None:
@@ -127,8 +166,79 @@ def test_a_cell_is_measured_once_unless_what_it_depends_on_changes(tmp_path: Pat
     for facts in ({"commit": "a"}, {"commit": "a"}, {"commit": "b"}):
         assert Cells(tmp_path, facts).rows("chat, 1", measure) == [{"row": "none", "ratio": 1.0}]
     assert len(measured) == 2
-    Cells(None, {}).rows("chat, 1", measure)
-    assert len(measured) == 3
+
+
+def test_a_log_whose_cell_was_not_finished_is_written_anew(tmp_path: Path) -> None:
+    def survey(log: Path) -> list[dict[str, Any]]:
+        log.parent.mkdir(exist_ok=True)
+        with log.open("a") as file:
+            file.write("line\n")
+        if len(tried) == 1:
+            raise KeyboardInterrupt
+        return [{"numbers": [1]}]
+
+    tried = [1]
+    with pytest.raises(KeyboardInterrupt):
+        Cells(tmp_path, {}).logged("survey", survey)
+    for _ in range(2):
+        tried.append(1)
+        log, rows = Cells(tmp_path, {}).logged("survey", survey)
+        assert (log.read_text(), rows) == ("line\n", [{"numbers": [1]}])
+
+
+def test_an_ended_run_goes_on_and_says_the_same(
+    options: SuiteOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ended in the middle of the cells; what was measured before is not measured again."""
+    kept = replace(options, cells=tmp_path)
+    cells: list[str] = []
+    whole = routing_run.single_cell
+
+    def counted(*given: Any) -> list[dict[str, Any]]:
+        cells.append(given[2])
+        if len(cells) == 3:
+            raise KeyboardInterrupt
+        return whole(*given)
+
+    monkeypatch.setattr(routing_run, "single_cell", counted)
+    with pytest.raises(KeyboardInterrupt):
+        routing_suite.run(kept)
+    routing_suite.run(kept)
+    assert cells == [*CATEGORIES[:3], *CATEGORIES[2:]]
+
+
+def test_the_full_run_has_every_published_rule_with_and_without_trim_and_the_bandit() -> None:
+    checkpoints = Checkpoints({"eagle3": "e", "dflash": "d"})
+    short, full = ([row.name for row in routing_rows(checkpoints, 1.0, Path("r"), is_full)]
+                   for is_full in (False, True))  # fmt: skip
+    assert short == [*ROWS, "neural", "goodput"]
+    more = [f"rules: {rule}{trim}" for rule in RULES for trim in ("", " + trim")]
+    assert full == [*ROWS, "neural", *more, "bandit", "goodput"]
+    assert routing_suite.FULL.batches == (4, 8)
+
+
+def test_chains_are_as_they_are_shipped() -> None:
+    assert Checkpoints.of("smollm2-135m", {}).chain == "tree=chain,depth=2"
+    assert Checkpoints.of("/some/model", {}).chain == "tree=chain"
+
+
+def test_a_peer_that_is_not_installed_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("whiflash.bench.llama_twin.find_spec", lambda _name: None)
+    monkeypatch.setattr(
+        "whiflash.bench.routing_peers.faster_dtype", lambda *_: (_Twin(), {"float32": 1.0})
+    )
+    with ExitStack() as stack:
+        peers = Peers.open("smollm2-135m", Path(), Asked((1,), 4), stack)
+        assert list(peers.runs(Asked((1,), 4))) == ["transformers", "its prompt lookup"]
+        (row,) = peers.left_out("chat")
+        assert (row["row"], row["shares"]) == ("llama.cpp", "not installed")
+
+
+class _Twin:
+    def generate(self, *_: object, **__: object) -> list[int]:
+        return []
+
+    def close(self) -> None: ...
 
 
 def test_categories_have_prompts_of_their_own() -> None:
