@@ -16,7 +16,7 @@ from typing import Any
 import psutil
 
 # Results and what is rendered from them change with every run; they do not make code dirty.
-_RESULTS = (":!docs/benchmarks", ":!docs/benchmarks.md", ":!README.md")
+_RESULTS = (":!docs/benchmarks", ":!docs/benchmarks.md", ":!docs/plots", ":!README.md")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
 """Renders docs/benchmarks.md, docs/reliability.md and README's results table from their JSON.
 
 `python -m whiflash.bench.render` writes them, with `--check` it only compares (exit 1 on a
-difference). Nothing in them is typed by hand.
+difference). Nothing in them is typed by hand. Plots (docs/plots) are drawn too where matplotlib is
+there; their bytes depend on its version, so that they are not compared.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from whiflash.bench.plots import draw, has_matplotlib, plots_of
 from whiflash.bench.reliability import read_reliability, render_reliability
 from whiflash.bench.suite import read_results
 
@@ -55,6 +57,8 @@ def _suite(result: Mapping[str, Any]) -> Iterator[str]:
         yield f"\n### {table['title']}\n"
         yield from _table(table)
         yield f"\n{table['note']}"
+    for file, caption in plots_of(result):
+        yield f"\n![{caption}](plots/{file})"
     yield ""
 
 
@@ -126,7 +130,18 @@ def main(arguments: Sequence[str]) -> int:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(wanted[file], encoding="utf-8")
         print(f"rendered {file.relative_to(ROOT)}")
+    _draw(results)
     return 0
+
+
+def _draw(results: Sequence[Mapping[str, Any]]) -> None:
+    wanted = [result for result in results if any(plots_of(result))]
+    if wanted and not has_matplotlib():
+        print("plots left out: matplotlib is not installed (extra `bench`)", file=sys.stderr)
+        return
+    for result in wanted:
+        for file in draw(result, ROOT / "docs" / "plots"):
+            print(f"drew {file.relative_to(ROOT)}")
 
 
 if __name__ == "__main__":
