@@ -66,7 +66,7 @@ _START: Final = (Column("part", "part"), Column("seconds", "serves after, s", ".
 
 
 def run(options: SuiteOptions) -> SuiteResult:
-    """About ten minutes on two cores; `is_quick` about two."""
+    """About a quarter of an hour on two cores; `is_quick` about three minutes."""
     effort = QUICK if options.is_quick else FULL
     folders = neural_folders(options.model, options.drafters)
     with tempfile.TemporaryDirectory() as made, cluster() as parts:
