@@ -52,8 +52,8 @@ COLUMNS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """Conversations measured of the sets in their order, and most turns of each, and tokens (one
-    turn at least); files: sets that are taken, None for all."""
+    """Conversations measured of the sets in their order, and most turns of each; it ends with
+    the turn that reaches max_tokens; files: sets that are taken, None for all."""
 
     measured: int
     measured_long: int
@@ -144,10 +144,10 @@ def _cut(told: Conversation, effort: Effort) -> Conversation:
     kept: list[ForcedTurn] = []
     tokens = 0
     for turn in told.turns[: effort.max_turns]:
-        tokens += len(turn.answer)
-        if kept and effort.max_tokens is not None and tokens > effort.max_tokens:
-            break
         kept.append(turn)
+        tokens += len(turn.answer)
+        if effort.max_tokens is not None and tokens >= effort.max_tokens:
+            break
     dropped = told.num_dropped + len(told.turns) - len(kept)
     return Conversation(told.run_id, tuple(kept), dropped)
 

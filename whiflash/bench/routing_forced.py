@@ -55,9 +55,9 @@ Rows = list[dict[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class RecordedEffort:
-    """Conversations of each set, their most turns and tokens (one turn at least), pairs at least
-    (short sets are gone through several times), and of them those that the survey follows; files:
-    sets that are taken, None for all."""
+    """Conversations of each set; their most turns, and tokens (the turn that reaches them is the
+    last); pairs at least (short sets are gone through several times); conversations that the survey
+    follows; files: sets that are taken, None for all."""
 
     conversations: int
     max_turns: int

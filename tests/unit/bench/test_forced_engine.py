@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from whiflash.bench.forced_engine import ForcedEngine, conversation
+from whiflash.bench.forced_suite import Effort, _cut
 from whiflash.bench.recordings import RecordedRun, RecordedTurn
 from whiflash.config import EngineConfig
 from whiflash.core.rows import NONE
@@ -47,6 +48,14 @@ def test_a_conversation_ends_at_the_last_turn_that_fits() -> None:
     assert (len(cut.turns), cut.num_dropped) == (1, 1)
     fork = RecordedRun("f", (RUN.turns[0], RecordedTurn(ids(9), ids(1, 2), is_fork=True)))
     assert conversation(fork, 68).turns[1].prompt.tolist() == [9]
+
+
+@pytest.mark.parametrize(("max_tokens", "turns"), [(None, 2), (33, 2), (32, 1), (8, 1)])
+def test_a_suite_ends_with_the_turn_that_reaches_its_tokens(
+    max_tokens: int | None, turns: int
+) -> None:
+    cut = _cut(conversation(RUN, 69), Effort(1, 1, 4, max_tokens))
+    assert (len(cut.turns), cut.num_dropped) == (turns, 2 - turns)
 
 
 def test_earlier_turns_and_taught_runs_are_accepted_though_the_model_would_say_else(
