@@ -9,7 +9,8 @@ import pytest
 
 from whiflash.core.errors import ConfigError
 from whiflash.core.params import GenerationRequest
-from whiflash.core.rows import Prediction, RouteRow
+from whiflash.core.rows import NONE, Choice, Outcome, Prediction, RouteRow
+from whiflash.core.signals import Signals
 from whiflash.routing.costs import CostModel
 from whiflash.rpc.loop import RpcLoop
 from whiflash.rpc.policy_state import load_policy
@@ -147,3 +148,19 @@ def test_a_state_makes_nothing_but_policies() -> None:
         load_policy(pickle.dumps(print), CostModel.__new__(CostModel))
     with pytest.raises(ValueError, match="may not be part"):
         load_policy(pickle.dumps(eval), CostModel.__new__(CostModel))
+
+
+def test_the_learner_knows_shadows_by_their_propensity(world: World, loop: RpcLoop) -> None:
+    """It learns of the arm; its row is no offer that was passed over."""
+    curve = world.loaded.target.verify_curve
+    make = lambda: RouterServer("goodput", world.model, publish_outcomes=10**9)  # noqa: E731
+    with ThreadHost(make) as host:
+        policy = RemotePolicy("goodput", loop, host.address, curve, world.model, deadline_s=0.05)
+        wait_for(lambda: policy.link.is_up and policy.link.state is not None, 10.0)
+        row = RouteRow(1, "n", Signals(0.3, 0.5), (NONE, "dflash"), {}, 0, 8)
+        policy.observe_shadows([Outcome(row, Choice("dflash", 4), 4, 0, 1, False, 0.25)])
+        versions = host.server.servicer.versions
+        wait_for(lambda: versions.num_outcomes == 1, 10.0)
+        assert versions._learner._table.num_namespaces == 1
+        assert versions._learner._explorer._passed == {}
+        policy.shut()

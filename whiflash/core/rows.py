@@ -142,6 +142,8 @@ class Outcome:
     """What a row's round brought, for learning. `emitted` counts the target's own token.
 
     `ended`: the round ended the turn (its accepted count is cut short, so it is censored).
+    `propensity`: probability with which the root was drawn for a shadow proposal, which was scored
+    and never verified; 1 for a round that was run.
     """
 
     row: RouteRow
@@ -150,6 +152,7 @@ class Outcome:
     accepted: int
     emitted: int
     ended: bool
+    propensity: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)

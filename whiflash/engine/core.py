@@ -24,6 +24,7 @@ from whiflash.engine.outlook import Outlook
 from whiflash.engine.prefill import PrefillChunk, commit_chunks, plan_chunks
 from whiflash.engine.publish import Publisher
 from whiflash.engine.sequence import Sequence, State
+from whiflash.engine.shadow import SHADOW_SHARE, Shadows
 from whiflash.engine.swap import Swaps
 from whiflash.engine.ticket import Ticket
 from whiflash.engine.verify import Verdict, VerifyForward
@@ -36,7 +37,8 @@ logger = logging.getLogger(__name__)
 class EngineLimits:
     """Sizes that the loop keeps to; see EngineConfig for their meaning. memory_bytes: of the
     target's KV and taps; draft_bytes: of what neural drafters hold, beside that. hold_ms: most that
-    a step waits for drafts made elsewhere; None is the fixed cost of a verify forward."""
+    a step waits for drafts made elsewhere; None is the fixed cost of a verify forward.
+    shadow_share: of roots that are drawn for shadow proposals."""
 
     memory_bytes: int
     max_batch: int
@@ -47,6 +49,7 @@ class EngineLimits:
     draft_window: int
     draft_bytes: int = 64 << 20
     hold_ms: float | None = None
+    shadow_share: float = SHADOW_SHARE
 
 
 class EngineCore:
@@ -84,6 +87,10 @@ class EngineCore:
         self.swaps = Swaps(self.arms, target, router)
         self.outlook = Outlook(self.arms, router, publisher.needs)
         self.feedback = FeedbackBook()
+        self.shadows = Shadows(
+            self.arms, self.admission.prefixes, router, publisher, self.counters,
+            info.vocab_size, limits.draft_window, limits.shadow_share,
+        )  # fmt: skip
         self.running: list[Sequence] = []
         self.last_cost: StepCost | None = None
 
@@ -182,6 +189,7 @@ class EngineCore:
             assert sequence.cache is not None
             sequence.cache.commit(verdict.acceptance.rows[: emission.num_kept])
             self.feedback.note(draft)
+            self.shadows.draw(draft)
             accepted = verdict.acceptance.accepted
             sequence.recent.note(draft.arm, accepted, draft.tree.max_depth)
             self.counters.note_rejection(draft, accepted)
@@ -230,7 +238,7 @@ class EngineCore:
     def _learn(self, sequence: Sequence) -> None:
         for arm, feedback in self.feedback.settle(sequence).items():
             self.arms.drafters[arm].learn(feedback)
-            self._publisher.log_settled(sequence, arm, feedback)
+            self._publisher.log_settled(sequence.id, arm, feedback)
 
     def _finish(self, sequence: Sequence, reason: FinishReason) -> None:
         sequence.state = State.FINISHED
@@ -242,6 +250,7 @@ class EngineCore:
         if sequence.cache is not None and reason is FinishReason.ERROR:
             sequence.cache.truncate(0)
         self.admission.retire(sequence)
+        self.shadows.end(sequence)
         self._publisher.finish(sequence)
 
     def close(self, error: WhiFlashError | None = None) -> None:
@@ -260,5 +269,6 @@ class EngineCore:
             sequence.check_integrity()
         self.admission.check_integrity(self.running)
         self.arms.check_integrity()
+        self.shadows.check_integrity([*self.running, *self.admission.waiting])
         if not self.has_work:
             assert len(self.feedback) == 0, "proposals outlived their sequences"

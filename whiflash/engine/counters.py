@@ -25,6 +25,9 @@ class Counters:
     preemptions: times that a running turn had to give its memory up.
     parked, parked_hits: turns whose KV was kept for a tool's result; next turns that found it.
     reuse_ended: by reason (engine.reuse), sequences at their admission.
+    shadows, shadows_denied: shadow proposals; those that found no room or no taps.
+    regret_roots, regret: roots at which several arms are known to have proposed; the sum of the
+        shares of the best choice's goodput that were missed there (routing.regret).
     constrained_rounds, mask_ms: rounds of answers with a grammar; time spent on their masks.
     """
 
@@ -43,6 +46,10 @@ class Counters:
     preemptions: int = 0
     parked: int = 0
     parked_hits: int = 0
+    shadows: int = 0
+    shadows_denied: int = 0
+    regret_roots: int = 0
+    regret: float = 0.0
     constrained_rounds: int = 0
     mask_ms: float = 0.0
     rejected_at: Counter[int] = field(default_factory=Counter)

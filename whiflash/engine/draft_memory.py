@@ -53,6 +53,14 @@ class DraftMemory:
             self._reserved[key] = self._reserved.pop(key)  # most recently used now
         return [row for row in rows if self._reserve(arm, row, in_use)]
 
+    def admit_free(self, arm: str, row: CatchUp) -> bool:
+        """Room for the row of a new draft id that nobody waits for: nothing is dropped for it."""
+        needed = self._drafters[arm].bytes_for(row)
+        if self.held_bytes + needed > self.num_bytes:
+            return False
+        self._reserved[arm, row.sequence_id] = Reserved(needed, row.start)
+        return True
+
     def _reserve(self, arm: str, row: CatchUp, in_use: set[Key]) -> bool:
         key = (arm, row.sequence_id)
         needed, before = self._drafters[arm].bytes_for(row), self._reserved.get(key)

@@ -74,6 +74,14 @@ class PrefixStore:
         self._entries.append(entry)
         return is_parked
 
+    def holds(self, entry: PrefixEntry) -> bool:
+        """Whether its KV is still there, as its turn left it."""
+        return entry in self._entries
+
+    def left_by(self, draft_id: int) -> PrefixEntry | None:
+        """What the turn left that drafters know under that id."""
+        return next((entry for entry in self._entries if entry.draft_id == draft_id), None)
+
     def best(self, namespace: str, prompt: Ids) -> tuple[PrefixEntry, int] | None:
         """The entry of this namespace with the longest usable common prefix; among equals one that
         the prompt goes on from. At least one prompt token is left to run, since its logits start

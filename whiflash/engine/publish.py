@@ -9,13 +9,20 @@ from collections.abc import Mapping
 from collections.abc import Sequence as Rows
 
 from whiflash.core.costs import CostCurve
+from whiflash.core.draft import DraftTree
 from whiflash.core.protocols import Drafter
 from whiflash.core.results import Completion, Delta, FinishReason, Segment
 from whiflash.core.rows import NONE, Feedback, StepCost
 from whiflash.core.signals import SignalNeeds
 from whiflash.core.usage import ArmUsage
 from whiflash.engine.drafting import RowDraft
-from whiflash.engine.round_records import LOOKBACK, round_record, run_record, settled_record
+from whiflash.engine.round_records import (
+    LOOKBACK,
+    round_record,
+    run_record,
+    settled_record,
+    shadow_record,
+)
 from whiflash.engine.sequence import Sequence
 from whiflash.engine.verify import Verdict
 from whiflash.obs.round_log import RoundLog
@@ -146,11 +153,19 @@ class Publisher:
         for row, count in zip(rows, emitted, strict=False):
             self._rounds.write(round_record(row, count, cost, self._num_steps, len(rows)))
 
-    def log_settled(self, sequence: Sequence, arm: str, feedback: Rows[Feedback]) -> None:
+    def log_settled(self, sequence_id: int, arm: str, feedback: Rows[Feedback]) -> None:
         """One line per proposal whose outcome is known now."""
         if self._rounds is not None:
             for entry in feedback:
-                self._rounds.write(settled_record(sequence.id, arm, entry))
+                self._rounds.write(settled_record(sequence_id, arm, entry))
+
+    def log_shadow(
+        self, sequence_id: int, position: int, propensity: float,
+        drafted: Mapping[str, DraftTree], regret: float | None,
+    ) -> None:  # fmt: skip
+        """One line per drawn root; its drafts' outcomes are lines of their own."""
+        if self._rounds is not None:
+            self._rounds.write(shadow_record(sequence_id, position, propensity, drafted, regret))
 
     def close(self) -> None:
         if self._rounds is not None:

@@ -1,7 +1,8 @@
 """What the round log holds: numbers of rounds and of settled proposals; never text or ids.
 
-Three kinds of record (docs/policies.md): `run`, at the head of every file; `round`, a sequence's
-round; `settled`, what the text that came says of one proposal, verified or not."""
+Four kinds of record (docs/policies.md): `run`, at the head of every file; `round`, a sequence's
+round; `settled`, what the text that came says of one proposal, verified or not; `shadow`, what was
+proposed at a round's root in spare time."""
 
 from __future__ import annotations
 
@@ -52,8 +53,7 @@ def round_record(row: RowDraft, emitted: int, cost: StepCost, step: int, batch: 
         "matched": route.matched if route else 0,
         "max_nodes": route.max_nodes if route else 0,
         "drafted": len(row.tree),
-        "proposed": {arm: len(tree) for arm, tree in row.proposals.items()},
-        "survival": {arm: _survival(tree) for arm, tree in row.proposals.items() if len(tree)},
+        **_proposed(row.proposals),
         "emitted": emitted,
         "ended": row.sequence.is_finished,
         "rows": cost.tokens,
@@ -65,6 +65,33 @@ def round_record(row: RowDraft, emitted: int, cost: StepCost, step: int, batch: 
             for arm, (tokens, ms) in cost.catch_up.items()
         },
         "total_ms": round(cost.total_ms, 3),
+    }
+
+
+def shadow_record(
+    sequence_id: int,
+    position: int,
+    propensity: float,
+    drafted: Mapping[str, DraftTree],
+    regret: float | None,
+) -> dict[str, Any]:
+    """propensity: probability with which any root is drawn. regret: of the round at the root, None
+    where it is not known."""
+    return {
+        "kind": "shadow",
+        "sequence": sequence_id,
+        "position": position,
+        "propensity": propensity,
+        **_proposed(drafted),
+        "regret": None if regret is None else round(regret, 4),
+    }
+
+
+def _proposed(trees: Mapping[str, DraftTree]) -> dict[str, Any]:
+    """Sizes, and survival of what is not empty, by arm."""
+    return {
+        "proposed": {arm: len(tree) for arm, tree in trees.items()},
+        "survival": {arm: _survival(tree) for arm, tree in trees.items() if len(tree)},
     }
 
 

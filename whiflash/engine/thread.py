@@ -19,6 +19,9 @@ logger = logging.getLogger(__name__)
 IDLE_WAIT_S = 0.5
 """How long an idle loop sleeps before it looks for cancelled waiters again."""
 
+SPARE_WAIT_S = 0.05
+"""How long nothing must have come before a shadow proposal is made, and before the next one."""
+
 
 class EngineThread:
     """Owner of the parts while it is open. The constructor waits until they are built and raises
@@ -74,23 +77,31 @@ class EngineThread:
     def _loop(self, parts: EngineParts) -> WhiFlashError | None:
         try:
             while not self._closed.is_set():
-                self._take_inbox()
-                parts.core.step()
+                has_come = self._take_inbox()
+                if not parts.core.step() and not has_come:
+                    parts.core.shadows.run_one()
         except Exception as error:
             logger.exception("the engine loop failed")
             self._closed.set()
             return EngineClosedError(f"the engine stopped after an internal error: {error}")
         return None
 
-    def _take_inbox(self) -> None:
-        """Everything that arrived; waits for the first if there is nothing else to do."""
-        wait_s = 0.0 if self.parts.core.has_work else IDLE_WAIT_S
+    def _wait_s(self) -> float:
+        core = self.parts.core
+        if core.has_work:
+            return 0.0
+        return SPARE_WAIT_S if core.shadows.has_work else IDLE_WAIT_S
+
+    def _take_inbox(self) -> bool:
+        """Everything that arrived, and whether anything did; waits for the first if there is
+        nothing else to do."""
+        wait_s, has_come = self._wait_s(), False
         while True:
             try:
                 ticket = self._inbox.get(timeout=wait_s) if wait_s else self._inbox.get_nowait()
             except queue.Empty:
-                return
-            wait_s = 0.0
+                return has_come
+            wait_s, has_come = 0.0, True
             if ticket is not None:
                 self._accept(ticket)
 

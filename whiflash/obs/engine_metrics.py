@@ -9,7 +9,10 @@ from typing import Any
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-_TOTALS = ("steps", "plain_steps", "prefill_tokens", "verified_rows", "emitted_tokens")
+_TOTALS = (
+    "steps", "plain_steps", "prefill_tokens", "verified_rows", "emitted_tokens", "shadows",
+    "shadows_denied", "regret_roots", "regret",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,6 +94,13 @@ class CostModel:
     def plain_ms(self, rows: int) -> float:
         return self.verify_ms(rows) + self.other_ms(rows)
 
+    def round_ms(self, arm: str, nodes: int, backlog: int) -> float:
+        """A lone row's round that verifies `nodes` of the arm's draft, catch-up included."""
+        ms = self.plain_ms(1) + self.verify_ms(1 + nodes) - self.verify_ms(1)
+        if arm == NONE:
+            return ms
+        return ms + self.draft_ms(arm, 1) + self.catch_up_ms(arm, backlog)
+
     def observe(
         self, step: StepCost, rows: int, draft_rows: Mapping[str, int] | None = None
     ) -> None:

@@ -111,23 +111,33 @@ class FactorTable:
         factor /= fade * self._expected[rows] + belief
         return np.minimum(factor, _MAX_FACTOR, out=factor)
 
-    def observe(self, cells: Sequence[Cell], expected: Floats, accepted: Floats) -> None:
-        """One verified draft per cell: tokens per rank bucket that were claimed and accepted,
-        float64 [N, NUM_RANK_BUCKETS] both."""
+    def observe(
+        self,
+        cells: Sequence[Cell],
+        expected: Floats,
+        accepted: Floats,
+        weights: Floats | None = None,
+    ) -> None:
+        """One scored draft per cell: tokens per rank bucket that were claimed and accepted,
+        float64 [N, NUM_RANK_BUCKETS] both. weights: float64 [N], drafts that each stands for; 1
+        where none are given."""
         rows: list[int] = []
         for cell in cells:
             space = self._space(cell.namespace)
             rows.append(self._row(space, cell.arm))
             rows.append(self._row(space, (cell.arm, cell.bucket)))
-        touched, times = np.unique(rows, return_counts=True)
+        weights = np.repeat(np.ones(len(cells)) if weights is None else weights, 2)
+        touched, places = np.unique(rows, return_inverse=True)
+        times = np.bincount(places, weights)
         fade = np.exp2((self._stamp[touched] - self._round) / self._fade_rounds)
         keep = (fade * self._keep**times)[:, None]
-        accepted, expected = np.repeat(accepted, 2, axis=0), np.repeat(expected, 2, axis=0)
+        accepted = weights[:, None] * np.repeat(accepted, 2, axis=0)
+        expected = weights[:, None] * np.repeat(expected, 2, axis=0)
         for sums in (self._accepted, self._expected):
             sums[touched] *= keep
-        weight = self._bounded(rows, accepted, expected)
-        np.add.at(self._accepted, rows, weight * accepted)
-        np.add.at(self._expected, rows, weight * expected)
+        share = self._bounded(rows, accepted, expected)
+        np.add.at(self._accepted, rows, share * accepted)
+        np.add.at(self._expected, rows, share * expected)
         self._stamp[touched] = self._round
 
     def forget_arm(self, arm: str) -> None:

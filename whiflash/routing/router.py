@@ -23,6 +23,7 @@ from whiflash.routing.setting import (
     describe_policy,
     drafts_all,
     forget_arm,
+    observe_shadows,
     revert,
     signal_needs,
 )
@@ -138,6 +139,11 @@ class Router:
             self._emitted[arm] += outcome.emitted
         if not step.was_plain or any(_has_offer(outcome.row) for outcome in outcomes):
             self.policy.observe(outcomes)
+
+    def observe_shadows(self, outcomes: Sequence[Outcome]) -> None:
+        """What proposals would have brought that were never verified, at roots drawn by chance: of
+        no step, so that costs and price learn nothing."""
+        observe_shadows(self.policy, outcomes)
 
     def forget(self, sequence_id: int) -> None:
         """The sequence ended."""

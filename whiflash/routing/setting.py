@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 from whiflash.core.errors import ConfigError
 from whiflash.core.protocols import Policy
+from whiflash.core.rows import Outcome
 from whiflash.core.shape import DraftShape
 from whiflash.core.signals import SignalNeeds
 from whiflash.routing.survival import Survival
@@ -96,6 +97,20 @@ def forget_arm(policy: Policy, arm: str, weight_hash: str) -> None:
     """Nothing for a policy that learns nothing of arms."""
     if isinstance(policy, ForgetfulPolicy):
         policy.forget_arm(arm, weight_hash)
+
+
+@runtime_checkable
+class ShadowPolicy(Protocol):
+    """A policy that learns from proposals that nobody verified."""
+
+    def observe_shadows(self, outcomes: Sequence[Outcome]) -> None:
+        """At roots that were drawn by chance, with `Outcome.propensity`; the text scored them."""
+
+
+def observe_shadows(policy: Policy, outcomes: Sequence[Outcome]) -> None:
+    """Nothing for a policy that learns only from what it chose."""
+    if isinstance(policy, ShadowPolicy):
+        policy.observe_shadows(outcomes)
 
 
 @runtime_checkable

@@ -70,8 +70,8 @@ def _read_signals(message: pb.RowSignals) -> Signals:
     )
 
 
-def outcome_message(outcome: Outcome, version: int, propensity: float) -> pb.RowOutcome:
-    """version, propensity: of the policy that chose (1 for a choice that was certain)."""
+def outcome_message(outcome: Outcome, version: int) -> pb.RowOutcome:
+    """version: of the policy that chose."""
     choice = outcome.choice
     return pb.RowOutcome(
         row=row_message(outcome.row, has_hidden=False),
@@ -86,7 +86,7 @@ def outcome_message(outcome: Outcome, version: int, propensity: float) -> pb.Row
         emitted=outcome.emitted,
         ended=outcome.ended,
         policy_version=version,
-        propensity=propensity,
+        propensity=outcome.propensity,
     )
 
 
@@ -100,6 +100,7 @@ def read_outcome(message: pb.RowOutcome) -> Outcome:
         message.accepted,
         message.emitted,
         message.ended,
+        message.propensity,
     )
 
 

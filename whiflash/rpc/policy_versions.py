@@ -10,7 +10,7 @@ from whiflash.core.errors import ConfigError
 from whiflash.core.rows import Outcome, Prediction, RouteRow
 from whiflash.routing.costs import CostModel
 from whiflash.routing.policies.registry import check_policy, policy_of
-from whiflash.routing.setting import forget_arm, take_shipped
+from whiflash.routing.setting import forget_arm, observe_shadows, take_shipped
 from whiflash.rpc.channels import MAX_FRAME_BYTES
 from whiflash.rpc.policy_state import dump_policy, load_policy
 from whiflash.rpc.v1 import router_service_pb2 as pb
@@ -54,9 +54,14 @@ class PolicyVersions:
         return self._standing.predict(rows)
 
     def learn(self, outcomes: Sequence[Outcome]) -> bool:
-        """Whether a new version came of it."""
-        self._learner.predict([outcome.row for outcome in outcomes])
-        self._learner.observe(outcomes)
+        """Whether a new version came of it. Outcomes of roots that were drawn by chance are shadow
+        proposals'."""
+        rounds = [outcome for outcome in outcomes if outcome.propensity >= 1.0]
+        shadows = [outcome for outcome in outcomes if outcome.propensity < 1.0]
+        if rounds:
+            self._learner.predict([outcome.row for outcome in rounds])
+            self._learner.observe(rounds)
+        observe_shadows(self._learner, shadows)
         self.num_outcomes += len(outcomes)
         if self.num_outcomes - self._num_learned < self._publish_outcomes:
             return False

@@ -181,14 +181,16 @@ class RemotePolicy:
     def observe(self, outcomes: Sequence[Outcome]) -> None:
         """Sent to the learner. The snapshot learns nothing: it is a version."""
         messages = [
-            outcome_message(
-                outcome, self._chosen_by.get(outcome.row.sequence_id, self.version), propensity=1.0
-            )
+            outcome_message(outcome, self._chosen_by.get(outcome.row.sequence_id, self.version))
             for outcome in outcomes
         ]
         for part in in_frames(messages):
             if part:
                 self.link.send(pb.RouteRequest(outcomes=pb.RouteOutcomes(outcomes=part)))
+
+    def observe_shadows(self, outcomes: Sequence[Outcome]) -> None:
+        """As `observe`: the learner knows them by their propensity."""
+        self.observe(outcomes)
 
     def forget_arm(self, arm: str, weight_hash: str) -> None:
         """Told to the learner, whose next version knows nothing of it."""

@@ -23,7 +23,7 @@ def small_core(
     loaded: LoadedTarget,
     drafters: Mapping[str, Drafter] | None = None,
     policy: str | Policy = "static",
-    **limits: int,
+    **limits: float,
 ) -> EngineCore:
     """An engine without logs; `policy` by its name or as it is, `limits` fields of EngineLimits."""
     costs = CostModel(loaded.target.verify_curve)

@@ -16,7 +16,8 @@ MAX_STEPS = 5_000
 def run_planned(
     core: EngineCore, planned: list[Planned], check_every: int = 7
 ) -> list[dict[int, Completion]]:
-    """Steps the core until all are done; completions by choice, per planned request."""
+    """Steps the core until all are done, with a shadow proposal after each step if it makes any;
+    completions by choice, per planned request."""
     for step in range(MAX_STEPS):
         for plan in planned:
             if _is_due(plan, step):
@@ -25,6 +26,7 @@ def run_planned(
             if plan.ticket is not None and plan.cancels_at_step == step:
                 plan.ticket.cancel()
         has_worked = core.step()
+        core.shadows.run_one()
         if step % check_every == 0:
             core.check_integrity()
         if not has_worked and all(plan.ticket is not None for plan in planned):

@@ -78,6 +78,8 @@ class Tally:
             parked_hits=counters.parked_hits,
             dropped_draft_states=core.arms.memory.num_dropped,
             denied_draft_states=core.arms.memory.num_denied,
+            shadows=counters.shadows,
+            denied_shadows=counters.shadows_denied,
         )
         self.covered.update({f"reuse ended: {why}": counters.reuse_ended[why] for why in REASONS})
 

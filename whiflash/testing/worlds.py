@@ -141,6 +141,7 @@ def _core(
         max_draft_depth=rng.choice([1, 3, 8, 8]),
         draft_window=rng.choice([16, 64, 1024]),
         draft_bytes=rng.choice([50_000, 150_000, 64 << 20]),
+        shadow_share=rng.choice([0.0, 0.0, 1.0]),
     )
     publisher = Publisher("toy", log, None)
     router = Router(policy, costs, plain_share=rng.choice([0.0, 0.01, 0.2]))

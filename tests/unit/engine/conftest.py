@@ -35,7 +35,7 @@ def make_core(toy: LoadedTarget) -> Iterator[Callable[..., EngineCore]]:
     def make(
         drafters: Mapping[str, Drafter] | None = None,
         policy: str | Policy = "static",
-        **limits: int,
+        **limits: float,
     ) -> EngineCore:
         cores.append(small_core(toy, drafters, policy, **limits))
         return cores[-1]

@@ -20,8 +20,9 @@ MAX_DEPTH = 6
 COVERED = (
     "preemptions", "parked", "parked_hits", "window_starts", "mixed_arms", "mixed_drafts",
     "mixed_prefill", "prefix_hits", "inherited_drafts", "dropped_draft_states",
-    "denied_draft_states", "drafter_failures", "tap_drafter_failures", "cancelled_mid_draft",
-    "resumed", "constrained_rounds", "masked_nodes", "valid_in_grammar",
+    "denied_draft_states", "shadows", "denied_shadows", "drafter_failures",
+    "tap_drafter_failures", "cancelled_mid_draft", "resumed",
+    "constrained_rounds", "masked_nodes", "valid_in_grammar",
     *(f"reuse ended: {why}" for why in REASONS),
 )  # fmt: skip
 """What must have happened, beside switches in every direction, rounds of every arm and rejections

@@ -113,6 +113,14 @@ def test_observing_in_one_batch_or_one_by_one_is_nearly_the_same():
     assert factor(together, HERE) == pytest.approx(factor(apart, HERE), rel=0.05)
 
 
+def test_a_weight_of_three_is_three_observations():
+    heavy, often = table(), table()
+    half = np.full((3, NUM_RANK_BUCKETS), 0.5)
+    heavy.observe([HERE], half[:1], 0.2 * half[:1], np.array([3.0]))
+    often.observe([HERE] * 3, half, 0.2 * half)
+    assert factor(heavy, HERE) == pytest.approx(factor(often, HERE), rel=1e-12)
+
+
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 40)), max_size=60))
 @settings(max_examples=50, deadline=None)
 def test_namespaces_and_rows_stay_bounded_and_are_reused(visits):

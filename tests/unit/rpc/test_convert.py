@@ -167,14 +167,15 @@ def same_route(a: RouteRow, b: RouteRow) -> bool:
 def test_routes_and_outcomes(row: RouteRow) -> None:
     assert same_route(row, convert_routes.read_row(convert_routes.row_message(row)))
     odds = np.array([0.5, 0.25])
-    outcome = Outcome(row, Choice("a", 2, True, odds), 2, 1, 2, True)
-    message = convert_routes.outcome_message(outcome, 12, 0.5)
-    assert (message.policy_version, message.propensity) == (12, 0.5)
+    outcome = Outcome(row, Choice("a", 2, True, odds), 2, 1, 2, True, 0.5)
+    message = convert_routes.outcome_message(outcome, 12)
+    assert message.policy_version == 12
     read = convert_routes.read_outcome(message)
     assert read.row.signals.hidden is None, "no policy learns from it, and it is large"
     assert read.choice == outcome.choice
     assert np.array_equal(read.choice.survival, odds)
     assert (read.drafted, read.accepted, read.emitted, read.ended) == (2, 1, 2, True)
+    assert read.propensity == 0.5
 
 
 @given(st.one_of(st.none(), st.tuples(st.text(max_size=4), st.integers(0, 99))),

@@ -9,7 +9,8 @@ texts, or a prior that just pays its cost. Online: accepted over
 expected tokens, kept per namespace and arm by match-length bucket, entropy bucket and node
 rank. Counts decay with each observation and fade with time, so no verdict stands for good. No table
 is shared between namespaces; all start from the same prior. Rounds that ended a turn are left out:
-their accepted run is cut short; an arm that was not verified teaches nothing, and a draft says
+their accepted run is cut short; an arm that was not verified teaches by shadow proposals alone (at
+roots that chance drew, each for several that it did not), and a draft says
 nothing of the nodes it was cut by. An arm that was passed over for long is tried on a few nodes,
 within a bounded share of time. One observation moves a factor by a bounded step, a smaller one with
 heads; and then, when drafting loses against plain decoding, what was learned online is forgotten.
@@ -68,6 +69,10 @@ from whiflash.routing.survival import Survival
 
 SHIPPED, NO_FILE = "shipped", "none"
 logger = logging.getLogger(__name__)
+
+_MAX_SHADOW_WEIGHT = 4.0
+"""One root is one root's luck, however many it stands for: untruncated, a single shadow would
+outweigh the prior, and be a sixth of all that is remembered."""
 
 
 class GoodputPolicy:
@@ -233,7 +238,21 @@ class GoodputPolicy:
         if learned:
             self._learn(learned, np.array(accepted))
 
-    def _learn(self, pairs: list[Pair], accepted: npt.NDArray[np.int_]) -> None:
+    def observe_shadows(self, outcomes: Sequence[Outcome]) -> None:
+        """Each stands for the roots like it that were not drawn (inverse propensity, truncated)."""
+        scored = [outcome for outcome in outcomes if outcome.drafted and not outcome.ended]
+        if not scored:
+            return
+        pairs = [
+            Pair(place, o.row, Cell(o.row.namespace, o.choice.arm, bucket_of(o.row)), o.drafted)
+            for place, o in enumerate(scored)
+        ]
+        weights = np.array([min(1.0 / o.propensity, _MAX_SHADOW_WEIGHT) for o in scored])
+        self._learn(pairs, np.array([o.accepted for o in scored]), weights)
+
+    def _learn(
+        self, pairs: list[Pair], accepted: npt.NDArray[np.int_], weights: Floats | None = None
+    ) -> None:
         odds = self._expected.again(pairs)
         ranks = np.arange(odds.shape[1])
         drafted = np.array([pair.num_nodes for pair in pairs])
@@ -244,7 +263,9 @@ class GoodputPolicy:
             if not pair.row.drafts.get(pair.cell.arm, _EMPTY).is_chain:
                 seen[index] = odds[index] * (accepted[index] / max(odds[index].sum(), 1e-9))
         per_bucket = np.eye(NUM_RANK_BUCKETS)[rank_buckets(len(ranks))]
-        self._table.observe([pair.cell for pair in pairs], odds @ per_bucket, seen @ per_bucket)
+        self._table.observe(
+            [pair.cell for pair in pairs], odds @ per_bucket, seen @ per_bucket, weights
+        )
 
     def forget_arm(self, arm: str, weight_hash: str) -> None:  # noqa: ARG002
         self._expected.forget_arm(arm)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from whiflash.core.costs import CostCurve
-from whiflash.core.rows import NONE, StepCost
+from whiflash.core.rows import StepCost
 from whiflash.routing.costs import CostModel
 
 
@@ -24,10 +24,3 @@ class ReplayCosts(CostModel):
     ) -> None:
         if not self._is_frozen:
             super().observe(step, rows, draft_rows)
-
-    def round_ms(self, arm: str, nodes: int, backlog: int) -> float:
-        """A lone row's round that verifies `nodes` of the arm's draft, catch-up included."""
-        ms = self.plain_ms(1) + self.verify_ms(1 + nodes) - self.verify_ms(1)
-        if arm == NONE:
-            return ms
-        return ms + self.draft_ms(arm, 1) + self.catch_up_ms(arm, backlog)

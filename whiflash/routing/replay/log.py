@@ -75,6 +75,7 @@ class _RunReader:
         self.run = LoggedRun(head["run"], head["target"], dict(head["free"]), costs, shapes=shapes)
         self._turns: dict[int, Turn] = {}
         self._ranks: dict[tuple[int, int, str], tuple[int, ...]] = {}
+        self._shadows: list[Record] = []
         self._step: _Step | None = None
 
     def round(self, record: Record) -> None:
@@ -92,15 +93,21 @@ class _RunReader:
         key = record["sequence"], record["position"], record["arm"]
         self._ranks[key] = tuple(rank for _, rank in by_depth)
 
+    def shadow(self, record: Record) -> None:
+        self._shadows.append(record)
+
     def _end_step(self) -> None:
         if self._step is not None:
             self._step.teach(self.run.costs)
 
     def finish(self) -> LoggedRun:
         self._end_step()
+        for record in self._shadows:
+            root = self._root_at(record["sequence"], record["position"])
+            if root is not None:
+                root.proposals.update(_proposals(record))
         for (sequence, position, arm), ranks in self._ranks.items():
-            turn = self._turns.get(sequence)
-            root = turn.roots.get(position) if turn is not None else None
+            root = self._root_at(sequence, position)
             if root is not None and arm in root.proposals:
                 old = root.proposals[arm]
                 root.proposals[arm] = Proposal(old.nodes, old.survival, ranks)
@@ -108,17 +115,25 @@ class _RunReader:
         self.run.turns = [turn for turn in self._turns.values() if turn.has_choice]
         return self.run
 
+    def _root_at(self, sequence: int, position: int) -> Root | None:
+        turn = self._turns.get(sequence)
+        return None if turn is None else turn.roots.get(position)
 
-def _root(record: Record) -> Root:
+
+def _proposals(record: Record) -> dict[str, Proposal]:
     survival = record["survival"]
-    proposals = {
+    return {
         arm: Proposal(nodes, tuple(survival.get(arm, ())))
         for arm, nodes in record["proposed"].items()
     }
+
+
+def _root(record: Record) -> Root:
     if record["entropy"] is None:  # no room for a draft: nobody has a choice there
         return Root(Signals(math.nan, math.nan), 0, 0, record["emitted"])
     signals = Signals(record["entropy"], record["margin"], recent=tuple(record["recent"]))
-    return Root(signals, record["matched"], record["max_nodes"], record["emitted"], proposals)
+    return Root(signals, record["matched"], record["max_nodes"], record["emitted"],
+                _proposals(record))  # fmt: skip
 
 
 def logged_runs(records: Iterable[Record]) -> list[LoggedRun]:
@@ -131,11 +146,13 @@ def logged_runs(records: Iterable[Record]) -> list[LoggedRun]:
             # Every file of the log begins with its run's head.
             if not readers or readers[-1].run.run != record["run"]:
                 readers.append(_RunReader(record))
-        elif not readers or kind not in ("round", "settled"):
+        elif not readers or kind not in ("round", "settled", "shadow"):
             raise ConfigError("the round log was written by another version: record it anew "
                               "(round_log in the configuration, with --policy survey)")  # fmt: skip
         elif kind == "round":
             readers[-1].round(record)
+        elif kind == "shadow":
+            readers[-1].shadow(record)
         else:
             readers[-1].settled(record)
     return [run for run in (reader.finish() for reader in readers) if run.turns]

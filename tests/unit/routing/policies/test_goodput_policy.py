@@ -187,3 +187,42 @@ def test_shipped_drafters_begin_with_what_their_training_found():
     learner.forget_arm("eagle3", "other weights")
     for one in (learner, other):
         assert survival(one, row, "eagle3").tolist() == pytest.approx(unknown.tolist())
+
+
+def shadow(row, accepted, propensity, arm="b", ended=False) -> Outcome:
+    return Outcome(row, Choice(arm, 4), 4, accepted, accepted + 1, ended, propensity)
+
+
+@pytest.mark.parametrize("accepted", [0, 4])
+def test_shadows_teach_of_an_arm_that_is_never_verified(accepted):
+    learner, row = policy(), make_row({"a": chain()}, arms=("a", "b"))
+    other = make_row({"a": chain()}, arms=("a", "b"), namespace="other")
+    before = survival(learner, row, "b")
+    for _ in range(20):
+        learner.observe([outcome(row, 4)])
+        learner.observe_shadows([shadow(row, accepted, 0.03)])
+    change = survival(learner, row, "b").sum() / before.sum()
+    assert change > 5.0 if accepted else change < 0.5
+    assert survival(learner, row, "a").sum() > claimed(row).sum()
+    assert survival(learner, other, "b") == pytest.approx(before)
+    learner.check_integrity()
+
+
+def test_a_shadow_counts_for_the_roots_that_were_not_drawn_within_a_bound():
+    row = make_row({"a": chain()}, arms=("a", "b"))
+
+    def after(*propensities: float) -> float:
+        learner = policy()
+        learner.observe_shadows([shadow(row, 0, propensity) for propensity in propensities])
+        return float(survival(learner, row, "b").sum())
+
+    assert after(0.5) == pytest.approx(after(1.0, 1.0))
+    assert after(1e-6) == pytest.approx(after(0.25))
+    assert after(0.25) < after(0.5) < after(1.0)
+
+
+def test_a_shadow_that_the_text_was_too_short_for_teaches_nothing():
+    learner, row = policy(), make_row({"a": chain()}, arms=("a", "b"))
+    before = survival(learner, row, "b")
+    learner.observe_shadows([shadow(row, 0, 0.1, ended=True)])
+    assert survival(learner, row, "b").tolist() == before.tolist()

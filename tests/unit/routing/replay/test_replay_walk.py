@@ -128,6 +128,20 @@ def test_a_round_that_ends_where_none_began_goes_on_at_the_next_root():
     assert (walk.skipped, walk.rounds, walk.emitted) == (1, 2, 5)
 
 
+def test_what_was_proposed_in_spare_time_is_known_as_well():
+    """Its line may stand before or behind the line that settles it."""
+    record = {"kind": "shadow", "sequence": 1, "position": 5, "propensity": 0.03, "regret": None,
+              "proposed": {"eagle3": 6}, "survival": {"eagle3": [0.9] * 6}}  # fmt: skip
+    settled = {"kind": "settled", "sequence": 1, "position": 5, "arm": "eagle3", "nodes": 6,
+               "accepted": 2, "ranks": {"1": 0, "2": 1}}  # fmt: skip
+    strange = record | {"sequence": 7}
+    rounds = list(round_of(5, {"retrieval": (4, 2)}, emitted=3, ended=True))
+    for behind in ([record, settled], [settled, strange, record]):
+        walk = walks([*rounds, *behind], "static:arm=eagle3")["static:arm=eagle3"]
+        assert not walk.censored
+        assert (walk.rounds, walk.emitted) == (1, 3)
+
+
 def test_unsettled_proposals_are_censored():
     records = list(round_of(5, {"eagle3": (6, None)}, emitted=2, ended=True))
     walk = walks(records, "static:arm=eagle3")["static:arm=eagle3"]
