@@ -375,8 +375,11 @@ class RowOutcome(_message.Message):
     emitted: _builtins.int
     ended: _builtins.bool
     policy_version: _builtins.int
-    """Version of the policy that chose, and the probability that it gave to the choice."""
+    """Version of the policy that chose."""
     propensity: _builtins.float
+    """1 for a round that was run; for a shadow proposal, which nobody verified, the probability with
+    which its root was drawn.
+    """
     @_builtins.property
     def row(self) -> Global___RouteRow: ...
     @_builtins.property
