@@ -20,6 +20,9 @@ _CREATIVE: Final = (
 )
 
 
+LOOP: Final = "tool loop"
+
+
 @dataclass(frozen=True, slots=True)
 class ServedKind:
     """Prompts of one kind, and how they are sampled. Every request has a seed of its own."""
@@ -33,12 +36,12 @@ def served_kinds() -> tuple[ServedKind, ...]:
     """Chat and creative text are sampled, code and tool loops greedy, as people serve them."""
     own = tuple(all_prompts())
     chats = tuple(prompt for prompt in own if prompt.kind == "chat")
-    loops = tuple(prompt for prompt in own if prompt.kind == "tool loop")
+    loops = tuple(prompt for prompt in own if prompt.kind == LOOP)
     return (
         ServedKind("chat", chats, 0.8),
         ServedKind("code", tuple(_asked("code", text) for text in _CODE), 0.0),
         ServedKind("creative", tuple(_asked("creative", text) for text in _CREATIVE), 0.8),
-        ServedKind("tool loop", loops, 0.0),
+        ServedKind(LOOP, loops, 0.0),
     )
 
 

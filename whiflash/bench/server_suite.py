@@ -12,7 +12,7 @@ from whiflash.bench.drafting import rounds_and_emitted
 from whiflash.bench.progress import say
 from whiflash.bench.server_load import Answer, LoadRun, Request, run_load
 from whiflash.bench.server_process import served
-from whiflash.bench.server_prompts import ServedKind, served_kinds
+from whiflash.bench.server_prompts import LOOP, ServedKind, served_kinds
 from whiflash.bench.suite import Column, Highlight, SuiteOptions, SuiteResult, Table
 from whiflash.bench.timing import Ratio, Sample, alternate, paired_ratio
 from whiflash.core.rows import NONE
@@ -41,15 +41,17 @@ class Effort:
     """(concurrency, requests, pairs of runs) of each load, tokens of an answer.
 
     Small loads are short and noisy, so they get more pairs; the counts are those from which the
-    95 % bound of the median is not the least pair of all.
+    95 % bound of the median is not the least pair of all. Tool loops, whose prompts make their
+    runs long and whose gain is far from 1, get `loop_pairs`.
     """
 
     loads: tuple[tuple[int, int, int], ...]
     max_tokens: int
+    loop_pairs: int
 
 
-FULL: Final = Effort(((1, 2, 9), (4, 4, 12), (16, 16, 11), (32, 32, 8)), 64)
-QUICK: Final = Effort(((1, 1, 1), (4, 4, 1)), 8)
+FULL: Final = Effort(((1, 2, 9), (4, 4, 12), (16, 16, 11), (32, 32, 8)), 64, 5)
+QUICK: Final = Effort(((1, 1, 1), (4, 4, 1)), 8, 1)
 
 
 def run(options: SuiteOptions) -> SuiteResult:
@@ -60,8 +62,9 @@ def run(options: SuiteOptions) -> SuiteResult:
         kinds = served_kinds()
         run_load(address.grpc, 1, _requests(kinds[0], 1, None, 8))  # compiled on first use
         for kind in kinds:
-            for load in effort.loads:
-                say(f"{kind.name}, {load[0]} at once")
+            for concurrency, count, pairs in effort.loads:
+                say(f"{kind.name}, {concurrency} at once")
+                load = (concurrency, count, effort.loop_pairs if kind.name == LOOP else pairs)
                 rows.append(_measure(address.grpc, kind, load, effort.max_tokens))
     table = Table("load", "Routed drafting over gRPC, by load", _NOTE, COLUMNS, tuple(rows))
     return SuiteResult(
@@ -142,7 +145,7 @@ _NOTE: Final = (
 
 
 def _highlights(rows: Sequence[dict[str, Any]]) -> tuple[Highlight, ...]:
-    loops = [row for row in rows if row["kind"] == "tool loop"]
+    loops = [row for row in rows if row["kind"] == LOOP]
     worst = min(rows, key=lambda row: row["ratio"])
     found = [
         Highlight(
