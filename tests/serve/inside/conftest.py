@@ -20,7 +20,10 @@ HTTP_PORT, GRPC_PORT = 8000, 9000
 @pytest.fixture(scope="session")
 def ray_cluster() -> Iterator[None]:
     # Ray starts a worker for each CPU at once; all our replicas together ask for less than one.
-    ray.init(num_cpus=2, num_gpus=4, include_dashboard=False, _node_ip_address="127.0.0.1")
+    ray.init(
+        address="local", num_cpus=2, num_gpus=4, include_dashboard=False,
+        _node_ip_address="127.0.0.1",
+    )  # fmt: skip
     yield
     ray.shutdown()
 
