@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +17,7 @@ from whiflash.bench.server_process import served
 from whiflash.bench.server_prompts import served_kinds
 from whiflash.client import AsyncClient, Chat, Client, Piece
 from whiflash.core.errors import WhiFlashError
+from whiflash.core.ports import free_ports
 
 _LIVE_S = 300.0
 _AT_ONCE = 4
@@ -81,7 +81,7 @@ def _target(gateway: Part) -> str:
 def scale(parts: Parts, folder: Path, model: str, phase_s: float, tokens: int) -> ScaleRun:
     """Load without a pause while one verifier becomes three and three become one."""
     config = write_config(folder, "scale", {"model": model, "store": "memory", "max_batch": 8})
-    ports = [_free_port() for _ in range(3)]
+    ports = free_ports(3)
 
     def verifier(port: int) -> Part:
         return parts.start("verifier", config, "--port", str(port), threads=1)
@@ -165,9 +165,3 @@ def _await_live(target: str, count: int) -> None:
         if time.monotonic() > end_s:
             raise WhiFlashError(f"the gateway does not see {count} live verifiers")
         time.sleep(0.2)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
 import sys
 import time
@@ -14,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from whiflash.core.errors import ConfigError
+from whiflash.core.ports import free_ports
 
 _START_S, _STOP_S, _POLL_S = 300.0, 40.0, 0.25
 
@@ -40,7 +40,7 @@ def served(model: str) -> Iterator[ServerAddress]:
     program = Path(sys.executable).with_name("whiflash")
     if not program.is_file():
         raise ConfigError(f"{program} is not there; install whiflash into this environment")
-    address = ServerAddress(_free_port(), _free_port())
+    address = ServerAddress(*free_ports(2))
     arguments = ["serve", "--model", model, "--http-port", str(address.http_port)]
     arguments += ["--grpc-port", str(address.grpc_port), "--log-level", "warning"]
     arguments += ["--store", "memory"]  # every run starts with an empty one
@@ -55,12 +55,6 @@ def served(model: str) -> Iterator[ServerAddress]:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _await_ready(process: subprocess.Popen[bytes], address: ServerAddress) -> None:

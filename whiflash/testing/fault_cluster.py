@@ -12,13 +12,13 @@ from typing import Any, Self
 import httpx
 
 from whiflash import __version__
+from whiflash.core.ports import free_ports
 from whiflash.rpc.channels import open_channel
 from whiflash.rpc.loop import RpcLoop
 from whiflash.rpc.v1 import verifier_service_pb2 as pb
 from whiflash.rpc.v1.verifier_service_pb2_grpc import VerifierServiceStub
 from whiflash.serving.remote.server import MAX_MESSAGE_BYTES
 from whiflash.testing.http_server import write_chat_toy
-from whiflash.testing.ports import free_ports
 from whiflash.testing.redis_server import RedisServer
 from whiflash.testing.relay import FaultyRelay
 from whiflash.testing.role_process import Process

@@ -3,7 +3,7 @@
     python -m whiflash.testing.gcs_loss FOLDER
 
 Prints one line of JSON. The GCS keeps its state nowhere and stays away: tokens go from process to
-process without it. To be run in `isolated` (testing/namespaces.py)."""
+process without it. To be run by `run_on_ray` (testing/namespaces.py)."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from typing import Any, Final
 import psutil
 
 from whiflash.client import AsyncClient, Client, Piece
+from whiflash.core.ports import free_ports
 from whiflash.testing.plain_cluster import write_cluster_config
-from whiflash.testing.ports import free_ports
 from whiflash.testing.waiting import wait_for
 
 NUM_TURNS: Final = 24

@@ -7,8 +7,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from whiflash.core.ports import free_ports
 from whiflash.testing.http_server import write_chat_toy
-from whiflash.testing.ports import free_ports
 from whiflash.testing.role_process import Process
 
 ROUTER = "router"

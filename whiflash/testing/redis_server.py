@@ -11,7 +11,7 @@ from pathlib import Path
 
 import redis
 
-from whiflash.testing.ports import free_ports
+from whiflash.core.ports import free_ports
 
 START_S = 20.0
 MISSING = "redis-server is missing; install the package redis-server"
