@@ -128,7 +128,7 @@ class ForcedEngine:
                 store.log.append(
                     TrajectoryRecord(
                         namespace, run.run_id, turn.target, number,
-                        tokenizer=store.tokenizer_fingerprint,
+                        tokenizer=store.scopes.tokenizer,
                     )
                 )  # fmt: skip
         if not store.indexes.flush(FLUSH_S):

@@ -95,7 +95,6 @@ class EngineStore:
         self._opened = opened
         self._tokenizer = tokenizer
         self.scopes = Scopes(opened.keys, tokenizer.fingerprint)
-        self.tokenizer_fingerprint = tokenizer.fingerprint
         self._sealed_folder = _sealed_folder(opened)
         limits = opened.limits
         self.indexes = TrajectoryIndexes(

@@ -13,6 +13,9 @@ from safetensors import SafetensorError, safe_open
 
 from whiflash.core.errors import ModelError
 
+SHIPPED = "shipped"
+"""Stands where a router file is named: the one that comes with WhiFlash for the target."""
+
 # Two levels of a chain: on two CPU cores a third costs what it brings, and a tree gains nothing
 # over plain decoding.
 _OPTIONS = {"eagle3": ",tree=chain,depth=2"}

@@ -103,14 +103,17 @@ class DraftDesk:
             self._made.put(error)
             return
         self._made.put(None)
-        while self._take_all(self._inbox.get()):
+        while True:
+            work = self._inbox.get()
+            started_s = time.perf_counter()
+            if not self._take_all(work):
+                return
             self._flush()
             self._draft()
-            self.busy_s += time.perf_counter() - self._started_s
+            self.busy_s += time.perf_counter() - started_s
 
     def _take_all(self, work: Callable[[], None] | None) -> bool:
         """`work` and everything else that is at hand; False at the end."""
-        self._started_s = time.perf_counter()
         while True:
             if work is None:
                 return False

@@ -50,7 +50,7 @@ from whiflash.core.draft import DraftTree
 from whiflash.core.errors import ConfigError
 from whiflash.core.rows import NONE, Outcome, Prediction, RouteRow
 from whiflash.core.signals import SignalNeeds
-from whiflash.models.shipped import shipped_drafters, shipped_router
+from whiflash.models.shipped import SHIPPED, shipped_drafters, shipped_router
 from whiflash.routing.costs import Costs
 from whiflash.routing.expected import ExpectedSurvival, Pair
 from whiflash.routing.explorer import Explorer
@@ -67,7 +67,7 @@ from whiflash.routing.router_file import RouterFile
 from whiflash.routing.setting import PolicySetting
 from whiflash.routing.survival import Survival
 
-SHIPPED, NO_FILE = "shipped", "none"
+NO_FILE = "none"
 logger = logging.getLogger(__name__)
 
 _MAX_SHADOW_WEIGHT = 4.0

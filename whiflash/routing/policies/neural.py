@@ -29,15 +29,13 @@ import numpy as np
 from whiflash.core.errors import ConfigError
 from whiflash.core.rows import NONE, Outcome, Prediction, RouteRow
 from whiflash.core.signals import SignalNeeds
-from whiflash.models.shipped import shipped_router
+from whiflash.models.shipped import SHIPPED, shipped_router
 from whiflash.routing.costs import Costs
 from whiflash.routing.neural_router import NeuralRouter
 from whiflash.routing.paradigms import first_of
 from whiflash.routing.router_file import RouterFile
 from whiflash.routing.rule import RuleChoice, RuleMode
 from whiflash.routing.setting import PolicySetting, require_arms
-
-SHIPPED = "shipped"
 
 
 class NeuralPolicy:

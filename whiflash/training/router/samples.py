@@ -55,7 +55,7 @@ class HeadSamples:
 def head_samples(
     turns: Iterable[tuple[int, Turn]], store: FeatureStore, arms: Sequence[HeadArm]
 ) -> HeadSamples:
-    """Joins the log with the features. Raises ConfigError where there is nothing to learn from."""
+    """Joins the log with hidden states. Raises ConfigError where there is nothing to learn from."""
     places = {place.number: place for place in store.texts}
     parts: list[HeadSamples] = []
     for number, turn in turns:
@@ -71,7 +71,9 @@ def head_samples(
         hidden = store.hidden(place)[rows].float()
         parts.append(_of_text(turn, roots, hidden, arms, place))
     if not parts:
-        raise ConfigError("no logged text has features; run `whiflash train features` first")
+        raise ConfigError(
+            "no logged text has hidden states at its roots; give more texts (--texts)"
+        )
     return HeadSamples(
         *(torch.cat([getattr(part, f.name) for part in parts]) for f in fields(HeadSamples))
     )
