@@ -238,7 +238,7 @@ class Drafting:
         free = [row for row in rows if not row.is_pinned]
         for row in rows:
             pinned = row.sequence.request.drafter
-            if pinned is not None and row.draft_row is not None:
+            if pinned in self._arms.eligible(row.sequence) and row.draft_row is not None:
                 row.choice = Choice(pinned, row.draft_row.max_nodes)
         routes = [row.route for row in free if row.route is not None]
         for row, choice in zip(free, self._router.choose(routes, base_rows), strict=True):

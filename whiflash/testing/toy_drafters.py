@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import save_file
 
 from whiflash.drafters.ddtree import DDTreeDrafter
-from whiflash.drafters.dflash import DFlashDrafter
+from whiflash.drafters.dflash import DFlashDrafter, DFlashOptions
 from whiflash.drafters.dflash import load as load_dflash
 from whiflash.drafters.eagle3 import Eagle3Options
 from whiflash.drafters.eagle3 import load as load_eagle3
@@ -32,23 +32,28 @@ _TREE_NODES = 12
 
 
 class ToyDrafters:
-    """Every kind of neural drafter for one toy target, which keeps their taps from now on."""
+    """Every kind of neural drafter for one toy target, which keeps their taps from now on. folder:
+    where their checkpoints lie."""
 
     def __init__(self, folder: Path, target: LocalTarget) -> None:
+        self.folder = folder
         self._eagle3, self._dflash = write_toy_eagle3(folder / "e"), write_toy_dflash(folder / "d")
         self._target = TargetParts.of_model(target.runner.model, target.info.context_limit)
         for name in ("eagle3_chain", "dflash"):
             drafter = self.make(name)
             target.keep_taps(drafter.weight_hash, drafter.boundaries, drafter.fuse)
 
-    def make(self, name: str) -> NeuralDrafter[Any]:
+    def make(self, name: str, context_limit: int | None = None) -> NeuralDrafter[Any]:
         """A drafter that has seen nothing; `name` is one of NEURAL."""
-        if name == "dflash":
-            return DFlashDrafter(load_dflash(self._dflash, self._target))
-        if name == "ddtree":
-            return DDTreeDrafter(load_dflash(self._dflash, self._target), _TREE_NODES)
+        if name in BLOCK:
+            parts = load_dflash(
+                self._dflash, self._target, DFlashOptions(context_limit=context_limit)
+            )
+            return DFlashDrafter(parts) if name == "dflash" else DDTreeDrafter(parts, _TREE_NODES)
         tree = name.removeprefix("eagle3_")
-        options = replace(Eagle3Options.of_tree(tree), boundaries=(1, 2))
+        options = replace(
+            Eagle3Options.of_tree(tree), boundaries=(1, 2), context_limit=context_limit
+        )
         if tree != "chain":
             options = replace(options, nodes=_TREE_NODES, top_k=4)
         return load_eagle3(self._eagle3, self._target, options)
