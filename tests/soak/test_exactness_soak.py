@@ -33,6 +33,7 @@ def load_tally() -> Tally:
         Counter({int(depth): n for depth, n in kept["rejected_at"].items()}),
         Counter(kept["arm_rounds"]),
         Counter(kept["switched"]),
+        Counter(kept.get("policy_rounds", {})),
     )
 
 

@@ -13,6 +13,7 @@ from whiflash.engine.core import EngineCore
 from whiflash.engine.reuse import REASONS
 from whiflash.testing.cast import RETRIEVAL, SCRIPTED
 from whiflash.testing.plain import PlainAnswer
+from whiflash.testing.policies import NAMES
 from whiflash.testing.requests import Planned
 from whiflash.testing.toy_drafters import AUTOREGRESSIVE, BLOCK, NEURAL
 
@@ -50,11 +51,13 @@ class Tally:
     rejected_at: Counter[int] = field(default_factory=Counter)
     arm_rounds: Counter[str] = field(default_factory=Counter)
     switched: Counter[str] = field(default_factory=Counter)
+    policy_rounds: Counter[str] = field(default_factory=Counter)
 
-    def add(self, core: EngineCore) -> None:
-        """What a core that has finished its requests has done."""
+    def add(self, core: EngineCore, policy: str) -> None:
+        """What a core that has finished its requests has done, under a policy of that name."""
         counters = core.counters
         self.scenarios += 1
+        self.policy_rounds[policy] += counters.rounds
         self.rounds += counters.rounds
         self.rejected_at.update(counters.rejected_at)
         self.arm_rounds.update(counters.arm_rounds)
@@ -105,6 +108,7 @@ class Tally:
                     if self.rejected_at[d] == 0]  # fmt: skip
         missing += [f"rounds of {arm}" for arm in (NONE, RETRIEVAL, *SCRIPTED, *NEURAL)
                     if self.arm_rounds[arm] == 0]  # fmt: skip
+        missing += [f"policy {name}" for name in NAMES if self.policy_rounds[name] == 0]
         missing += [f"switch {way}" for way in _ALL_SWITCHES if self.switched[way] == 0]
         return missing
 
@@ -122,4 +126,5 @@ class Tally:
             + ", ".join(f"{depth}: {count}" for depth, count in sorted(self.rejected_at.items())),
             "switched: " + ", ".join(f"{way} {n}" for way, n in sorted(self.switched.items())),
             "rounds: " + ", ".join(f"{arm} {n}" for arm, n in sorted(self.arm_rounds.items())),
+            "under: " + ", ".join(f"{name} {n}" for name, n in sorted(self.policy_rounds.items())),
         ]

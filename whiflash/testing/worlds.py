@@ -6,12 +6,11 @@ import random
 from collections.abc import Sequence
 from contextlib import closing
 
-from whiflash.core.protocols import Drafter, Policy, Target, Tokenizer
+from whiflash.core.protocols import Drafter, Target, Tokenizer
 from whiflash.drafters.retrieval import RetrievalDrafter
 from whiflash.engine.core import EngineCore, EngineLimits
 from whiflash.engine.publish import Publisher
 from whiflash.routing.costs import CostModel
-from whiflash.routing.policies.registry import make_policy
 from whiflash.routing.router import Router
 from whiflash.testing.cast import RETRIEVAL, SCRIPTED, scripted_drafter
 from whiflash.testing.constrained import (
@@ -23,7 +22,7 @@ from whiflash.testing.constrained import (
 from whiflash.testing.exactness import require_same_text, run_planned
 from whiflash.testing.fragile import make_fragile
 from whiflash.testing.leaving import let_leave
-from whiflash.testing.policies import RandomPolicy
+from whiflash.testing.policies import random_policy
 from whiflash.testing.pressure import crowd, next_turns, scarce_memory
 from whiflash.testing.requests import Planned, RandomRequests
 from whiflash.testing.tally import Tally
@@ -52,9 +51,10 @@ def run_scenario(
     log = MemoryLog()
     with closing(TrajectoryIndexes(log, 8 << 20)) as indexes:
         drafters = _drafters(rng, target, truth, planned, indexes, toys)
-        core = _core(rng, target, tokenizer, drafters, planned, log)
+        router = _router(rng, target, drafters, toys)
+        core = _core(rng, target, tokenizer, drafters, router, planned, log)
         completions = run_planned(core, planned, check_every=1 if constrained_share == 1 else 7)
-        tally.add(core)
+        tally.add(core, router.policy.name)
         for plan, done, answers in zip(planned, completions, truth.answers, strict=True):
             require_same_text(plan, done, answers)
             is_valid = [
@@ -120,17 +120,23 @@ def _drafters(
     return drafters
 
 
+def _router(
+    rng: random.Random, target: Target, drafters: dict[str, Drafter], toys: ToyDrafters
+) -> Router:
+    costs = CostModel(target.verify_curve)
+    policy = random_policy(rng, costs, tuple(drafters), target.info, toys.folder)
+    return Router(policy, costs, plain_share=rng.choice([0.0, 0.01, 0.2]))
+
+
 def _core(
     rng: random.Random,
     target: Target,
     tokenizer: Tokenizer,
     drafters: dict[str, Drafter],
+    router: Router,
     planned: Sequence[Planned],
     log: MemoryLog,
 ) -> EngineCore:
-    costs = CostModel(target.verify_curve)
-    name = rng.choice(["random", "random", "goodput", "static"])
-    policy: Policy = RandomPolicy(rng) if name == "random" else make_policy(name, costs)
     nodes = rng.choice([1, 4, 16, 16])
     limits = EngineLimits(
         memory_bytes=scarce_memory(rng, target, planned, nodes),
@@ -144,7 +150,6 @@ def _core(
         shadow_share=rng.choice([0.0, 0.0, 1.0]),
     )
     publisher = Publisher("toy", log, None)
-    router = Router(policy, costs, plain_share=rng.choice([0.0, 0.01, 0.2]))
     return EngineCore(target, tokenizer, drafters, router, publisher, limits)
 
 

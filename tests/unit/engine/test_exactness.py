@@ -25,8 +25,8 @@ COVERED = (
     "constrained_rounds", "masked_nodes", "valid_in_grammar",
     *(f"reuse ended: {why}" for why in REASONS),
 )  # fmt: skip
-"""What must have happened, beside switches in every direction, rounds of every arm and rejections
-at every depth."""
+"""What must have happened, beside switches in every direction, rounds of every arm and every
+policy, and rejections at every depth."""
 
 
 @pytest.mark.slow
