@@ -7,22 +7,39 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field
-
 from whiflash.core.errors import ModelError, UnsupportedModelError
 from whiflash.drafters.dflash.sight import LayerSight
 from whiflash.models.draft.boundaries import from_layer_outputs
-from whiflash.models.draft.config import DecoderShape
+from whiflash.models.draft.config import (
+    FULL_ATTENTION,
+    SCALES,
+    DecoderShape,
+    Size,
+    Variants,
+    require_none_of,
+)
 
-FULL, SLIDING = "full_attention", "sliding_attention"
+FULL, SLIDING = FULL_ATTENTION, "sliding_attention"
+MOST_SLOTS = 1 << 16  # beyond, a config is damaged
+_PLAIN_PROJECTORS = (None, "", "dflash", "none")
+VARIANTS: Variants = {
+    "conv_kernel_size": ("DFlash 2 (convolutions around its layers)", False),
+    "conv_group_size": ("DFlash 2 (convolutions around its layers)", False),
+    "selector_rank": ("DFlash 2 (a candidate selector)", False),
+    "selector_top_k": ("DFlash 2 (a candidate selector)", False),
+    "markov_rank": ("a DSpark projector", False),
+    "gru_hidden_dim": ("a Domino projector", False),
+    "emb_dim": ("a Domino projector", False),
+    "shift_label": ("shifted labels (slot i drafts the token behind its own)", False),
+    **SCALES,
+}
 
 
 class DecoderTable(DecoderShape):
     """The keys of the decoder that every layout spells alike."""
 
-    layer_types: list[str] | None = None
-    sliding_window: int | None = Field(default=None, gt=0)
-    max_position_embeddings: int | None = Field(default=None, gt=0)
+    sliding_window: Size | None = None
+    max_position_embeddings: Size | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +75,26 @@ def default_boundaries(num_target_layers: int, num_taps: int) -> tuple[int, ...]
     return from_layer_outputs([round(1 + i * step) for i in range(num_taps)])
 
 
-def require_layer_types(shape: DecoderTable, source: Path) -> None:
-    """Raises ModelError or UnsupportedModelError unless every layer is full or sliding."""
+def require_plain_method(table: Mapping[str, Any], source: Path) -> None:
+    """Raises UnsupportedModelError, naming the variant, where the table makes the drafter another
+    one than DFlash's first."""
+    projector = table.get("projector_type")
+    if projector not in _PLAIN_PROJECTORS:
+        raise UnsupportedModelError(
+            f"{source} has projector_type {projector!r}; the dflash drafter runs checkpoints "
+            "without a projector only"
+        )
+    require_none_of(VARIANTS, table, source)
+
+
+def require_layer_types(shape: DecoderTable, source: Path, *, all_slide: bool = False) -> None:
+    """Raises ModelError or UnsupportedModelError unless every layer is known to be full or
+    sliding. all_slide: what another key says where there are no types."""
     kinds = shape.layer_types
+    if kinds is None and shape.use_sliding_window and not all_slide:
+        raise UnsupportedModelError(
+            f"{source} has use_sliding_window without layer_types, which would say which layers do"
+        )
     if kinds is None:
         return
     if len(kinds) != shape.num_hidden_layers:

@@ -10,32 +10,22 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from whiflash.core.errors import ModelError, UnsupportedModelError
 from whiflash.drafters.dflash.config import (
+    MOST_SLOTS,
     SLIDING,
     DecoderTable,
     DFlashConfig,
     require_layer_types,
+    require_plain_method,
     require_window,
 )
 from whiflash.drafters.dflash.sight import LayerSight
-from whiflash.models.draft.config import parse
+from whiflash.models.draft.config import Size, parse
+from whiflash.models.draft.lossless import require_lossless
 
 LAYOUT = "speculators"
 MODEL_TYPE = "dflash"
 DEFAULT_BLOCK_SIZE = 8
 _PARSED = ConfigDict(extra="ignore", frozen=True, strict=True)
-
-
-class _Proposal(BaseModel):
-    model_config = _PARSED
-
-    verifier_accept_k: int = 1
-    accept_tolerance: float = 0.0
-
-
-class _Methods(BaseModel):
-    model_config = _PARSED
-
-    proposal_methods: list[_Proposal] = []
 
 
 class _Table(BaseModel):
@@ -44,11 +34,10 @@ class _Table(BaseModel):
     model_config = _PARSED
 
     transformer_layer_config: DecoderTable
-    speculators_config: _Methods = _Methods()
     aux_hidden_state_layer_ids: list[int] | None = None
-    block_size: int = Field(default=DEFAULT_BLOCK_SIZE, ge=2)
+    block_size: int = Field(default=DEFAULT_BLOCK_SIZE, ge=2, le=MOST_SLOTS)
     mask_token_id: int | None = Field(default=None, ge=0)
-    draft_vocab_size: int = Field(gt=0)
+    draft_vocab_size: Size
     sample_from_anchor: bool = False
     sliding_window_non_causal: bool = False
 
@@ -65,7 +54,9 @@ def read_speculators(
             "only"
         )
     table = parse(_Table, config, source)
-    _require_lossless(table.speculators_config, source)
+    require_lossless(config, source)
+    for found in (config, config["transformer_layer_config"]):
+        require_plain_method(found, source)
     if table.sample_from_anchor:
         raise UnsupportedModelError(
             f"{source} has sample_from_anchor (a slot drafts the token behind its own, as DSpark "
@@ -92,16 +83,6 @@ def _boundaries(table: _Table, source: Path) -> tuple[int, ...]:
             f"{source} lacks aux_hidden_state_layer_ids; give the option boundaries=..."
         )
     return tuple(table.aux_hidden_state_layer_ids)
-
-
-def _require_lossless(methods: _Methods, source: Path) -> None:
-    for method in methods.proposal_methods:
-        if method.verifier_accept_k > 1 or method.accept_tolerance > 0:
-            raise UnsupportedModelError(
-                f"{source} asks for lossy acceptance (verifier_accept_k {method.verifier_accept_k},"
-                f" accept_tolerance {method.accept_tolerance}); remove it from config.json: no "
-                "draft may change the text"
-            )
 
 
 def _sights(table: _Table, source: Path) -> tuple[LayerSight, ...]:

@@ -10,36 +10,24 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from whiflash.core.errors import ModelError, UnsupportedModelError
 from whiflash.drafters.dflash.config import (
+    MOST_SLOTS,
     SLIDING,
+    VARIANTS,
     DecoderTable,
     DFlashConfig,
     default_boundaries,
     require_layer_types,
+    require_plain_method,
     require_window,
 )
 from whiflash.drafters.dflash.sight import LayerSight
 from whiflash.models.draft.boundaries import from_layer_outputs
-from whiflash.models.draft.config import parse
+from whiflash.models.draft.config import Size, parse
+from whiflash.models.draft.lossless import require_lossless
 
 LAYOUT = "z-lab"
 ARCHITECTURE = "DFlashDraftModel"
 DEFAULT_BLOCK_SIZE = 16
-_PLAIN_PROJECTORS = (None, "", "dflash", "none")
-# What turns the drafter into another one, by the key that says so.
-_VARIANTS = {
-    "conv_kernel_size": "DFlash 2 (convolutions around its layers)",
-    "conv_group_size": "DFlash 2 (convolutions around its layers)",
-    "selector_rank": "DFlash 2 (a candidate selector)",
-    "selector_top_k": "DFlash 2 (a candidate selector)",
-    "output_multiplier": "scaled logits",
-    "final_logit_softcapping": "soft-capped logits",
-    "input_embedding_scale": "scaled embeddings",
-    "attention_value_scale": "scaled attention values",
-    "markov_rank": "a DSpark projector",
-    "gru_hidden_dim": "a Domino projector",
-    "emb_dim": "a Domino projector",
-    "shift_label": "shifted labels (slot i drafts the token behind its own)",
-}
 _OTHERS = {
     "DFlash2DraftModel": "DFlash 2",
     "DSparkDraftModel": "DSpark",
@@ -54,10 +42,10 @@ class _Method(BaseModel):
 
     mask_token_id: int | None = Field(default=None, ge=0)
     target_layer_ids: list[int] | None = None
-    block_size: int | None = Field(default=None, ge=2)
+    block_size: int | None = Field(default=None, ge=2, le=MOST_SLOTS)
     causal: bool | None = None
     use_swa: bool = False
-    swa_window_size: int | None = Field(default=None, gt=0)
+    swa_window_size: Size | None = None
     projector_type: str | None = None
     mask_token: str | None = None
 
@@ -67,7 +55,7 @@ class _Table(DecoderTable):
 
     architectures: list[str]
     dflash_config: _Method = _Method()
-    block_size: int | None = Field(default=None, ge=2)
+    block_size: int | None = Field(default=None, ge=2, le=MOST_SLOTS)
     mask_token_id: int | None = Field(default=None, ge=0)
     is_causal: bool | None = None
     num_target_layers: int | None = Field(default=None, gt=0)
@@ -81,8 +69,9 @@ def read_zlab(
     _require_architecture(config, source)
     table = parse(_Table, config, source)
     method = table.dflash_config
-    _require_plain_method(method, config, source)
-    require_layer_types(table, source)
+    require_lossless(config, source)
+    _require_known(method, config, source)
+    require_layer_types(table, source, all_slide=method.use_swa)
     ids = (method.mask_token_id, table.mask_token_id)
     return DFlashConfig(
         layout=LAYOUT,
@@ -99,7 +88,7 @@ def read_zlab(
 
 def _require_architecture(config: Mapping[str, Any], source: Path) -> None:
     names = config.get("architectures") or ["(none)"]
-    name = names[0] if isinstance(names, list) else names
+    name = str(names[0] if isinstance(names, list) else names)
     if name == ARCHITECTURE:
         return
     what = f" ({_OTHERS[name]})" if name in _OTHERS else ""
@@ -108,20 +97,15 @@ def _require_architecture(config: Mapping[str, Any], source: Path) -> None:
     )
 
 
-def _require_plain_method(method: _Method, config: Mapping[str, Any], source: Path) -> None:
-    if method.projector_type not in _PLAIN_PROJECTORS:
+def _require_known(method: _Method, config: Mapping[str, Any], source: Path) -> None:
+    """No variant, at the top or in `dflash_config`, and nothing there whose meaning is unknown."""
+    require_plain_method(config, source)
+    require_plain_method(dict(method), source)
+    settings = {key for key, value in (method.model_extra or {}).items() if value is not None}
+    if settings - set(VARIANTS):
         raise UnsupportedModelError(
-            f"{source} has projector_type {method.projector_type!r}; the dflash drafter runs "
-            "checkpoints without a projector only"
-        )
-    extra = {key: value for key, value in (method.model_extra or {}).items() if value is not None}
-    for key, what in _VARIANTS.items():
-        if config.get(key) is not None or key in extra:
-            raise UnsupportedModelError(f"{source} has {key}: {what} is not supported")
-    if extra:
-        raise UnsupportedModelError(
-            f"{source}: dflash_config has the setting {min(extra)!r}, which this version does not "
-            "know; ignoring it could ruin every draft"
+            f"{source}: dflash_config has the setting {min(settings - set(VARIANTS))!r}, which "
+            "this version does not know; ignoring it could ruin every draft"
         )
 
 

@@ -7,29 +7,46 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict
 
 from whiflash.core.errors import ModelError, UnsupportedModelError
 from whiflash.drafters.eagle3.model import Eagle3Variant
 from whiflash.models.draft.boundaries import from_layer_outputs
 from whiflash.models.draft.checkpoint import DraftCheckpoint, TensorBox
-from whiflash.models.draft.config import DecoderShape, parse, require_plain
+from whiflash.models.draft.config import (
+    FULL_ATTENTION,
+    SCALES,
+    DecoderShape,
+    Size,
+    parse,
+    require_none_of,
+    require_plain,
+)
+from whiflash.models.draft.lossless import require_lossless
 
 SAFEAILAB, SPECFORGE, SPECULATORS = "SafeAILab", "SpecForge", "speculators"
 _ARCHITECTURES = ("LlamaForCausalLM", "LlamaForCausalLMEagle3")
 _BODY_TYPES = {"llama": False, "qwen3": True}  # model_type -> has head norms
-_IDS_KEY = "eagle_aux_hidden_state_layer_ids"
 _PARALLEL_KEYS = ("ptd_token_id", "mask_hidden", "parallel_drafting", "num_parallel_tokens")
 _MIN_DEFAULT_LAYERS = 7
 
 
-class _HeadKeys(BaseModel):
-    """Keys of the head itself, the same in all layouts."""
+class _TapKeys(BaseModel):
+    """Keys that SpecForge writes at the top or into `eagle_config`."""
 
     model_config = ConfigDict(extra="ignore", frozen=True, strict=True)
 
-    draft_vocab_size: int | None = Field(default=None, gt=0)
-    target_hidden_size: int | None = Field(default=None, gt=0)
+    eagle_aux_hidden_state_layer_ids: list[int] | None = None
+    use_aux_hidden_state: bool | None = None
+
+
+class _HeadKeys(_TapKeys):
+    """Keys of the head itself, the same in all layouts."""
+
+    architectures: list[str] | None = None
+    eagle_config: _TapKeys | None = None
+    draft_vocab_size: Size | None = None
+    target_hidden_size: Size | None = None
     norm_before_residual: bool = False
     norm_before_fc: bool = False
     fc_norm: bool = False
@@ -60,17 +77,17 @@ def read_layout(checkpoint: DraftCheckpoint, num_taps: int | None, tap_width: in
     """The checkpoint's layout, recognised by its config. num_taps: of the option `boundaries`, if
     given; tap_width: the target's hidden size. Raises UnsupportedModelError, naming the variant,
     or ModelError."""
-    config = checkpoint.config
-    _refuse_parallel(checkpoint)
-    if "speculators_model_type" in config:
-        return _speculators(checkpoint, num_taps, tap_width)
-    return _plain(checkpoint, num_taps, tap_width)
+    config, folder = checkpoint.config, checkpoint.folder
+    keys = parse(_HeadKeys, config, folder)
+    _refuse_parallel(checkpoint, keys)
+    require_lossless(config, folder)
+    read = _speculators if "speculators_model_type" in config else _plain
+    return read(checkpoint, keys, num_taps, tap_width)
 
 
-def _refuse_parallel(checkpoint: DraftCheckpoint) -> None:
+def _refuse_parallel(checkpoint: DraftCheckpoint, keys: _HeadKeys) -> None:
     config = checkpoint.config
-    names = [str(name) for name in config.get("architectures") or []]
-    kinds = [*names, str(config.get("speculators_model_type", ""))]
+    kinds = [*(keys.architectures or ()), str(config.get("speculators_model_type", ""))]
     is_named = any("peagle" in kind.lower().replace("-", "").replace("_", "") for kind in kinds)
     has_key = any(config.get(key) not in (None, False) for key in _PARALLEL_KEYS)
     if is_named or has_key or "mask_hidden" in checkpoint.tensors:
@@ -80,27 +97,26 @@ def _refuse_parallel(checkpoint: DraftCheckpoint) -> None:
         )
 
 
-def _speculators(checkpoint: DraftCheckpoint, num_taps: int | None, tap_width: int) -> Eagle3Layout:
+def _speculators(
+    checkpoint: DraftCheckpoint, keys: _HeadKeys, num_taps: int | None, tap_width: int
+) -> Eagle3Layout:
     config, folder = checkpoint.config, checkpoint.folder
     kind = config["speculators_model_type"]
     if kind != "eagle3":
         raise UnsupportedModelError(f"{folder} is a speculators {kind!r} drafter, not an 'eagle3'")
-    _refuse_lossy(checkpoint)
     inner = config.get("transformer_layer_config")
     if not isinstance(inner, dict):
         raise ModelError(f"{folder / 'config.json'} lacks transformer_layer_config")
     notes = []
     if "norm_before_residual" not in config:
         notes.append("norm_before_residual is not stated: taken as false")
-    keys = parse(_HeadKeys, config, folder)
-    ids = config.get(_IDS_KEY)
-    boundaries = None if ids is None else _ids(ids, checkpoint)
+    ids = keys.eagle_aux_hidden_state_layer_ids
     return _layout(
         checkpoint,
         SPECULATORS,
         inner,
         keys,
-        boundaries,
+        None if ids is None else tuple(ids),
         num_taps,
         tap_width,
         feeds_normed=bool(keys.norm_output),
@@ -108,39 +124,27 @@ def _speculators(checkpoint: DraftCheckpoint, num_taps: int | None, tap_width: i
     )
 
 
-def _refuse_lossy(checkpoint: DraftCheckpoint) -> None:
-    """Acceptance settings that would change the text."""
-    settings = checkpoint.config.get("speculators_config") or {}
-    for method in settings.get("proposal_methods") or []:
-        top, tolerance = method.get("verifier_accept_k"), method.get("accept_tolerance")
-        if (top or 1) > 1 or (tolerance or 0) > 0:
-            raise UnsupportedModelError(
-                f"{checkpoint.folder} asks for lossy acceptance (verifier_accept_k={top}, "
-                f"accept_tolerance={tolerance}); remove it from speculators_config: texts here are "
-                "always the target's own"
-            )
-
-
-def _plain(checkpoint: DraftCheckpoint, num_taps: int | None, tap_width: int) -> Eagle3Layout:
+def _plain(
+    checkpoint: DraftCheckpoint, keys: _HeadKeys, num_taps: int | None, tap_width: int
+) -> Eagle3Layout:
     config, folder = checkpoint.config, checkpoint.folder
-    names = config.get("architectures") or []
+    names = keys.architectures or []
     if len(names) != 1 or names[0] not in _ARCHITECTURES:
         raise UnsupportedModelError(
             f"{folder} states the architecture {names}; EAGLE-3 heads are one of: "
             f"{', '.join(_ARCHITECTURES)}, or speculators' eagle3"
         )
-    keys = parse(_HeadKeys, config, folder)
     if keys.norm_output is False:
         raise UnsupportedModelError(
             f"{folder}: norm_output=false (no norm before lm_head) is not supported"
         )
-    nested = config.get("eagle_config") or {}
-    if nested.get("use_aux_hidden_state") is False:
+    nested = keys.eagle_config or keys
+    if False in (nested.use_aux_hidden_state, keys.use_aux_hidden_state):
         raise UnsupportedModelError(
             f"{folder}: use_aux_hidden_state=false is an EAGLE-1 head, which is not supported"
         )
-    ids = nested.get(_IDS_KEY, config.get(_IDS_KEY))
-    boundaries = None if ids is None else _ids(ids, checkpoint)
+    ids = nested.eagle_aux_hidden_state_layer_ids or keys.eagle_aux_hidden_state_layer_ids
+    boundaries = None if ids is None else tuple(ids)
     # Both numberings are in use; one that starts with layer 1 counts layers' outputs (SGLang PR
     # 25454): the default taps are boundaries 2, n // 2, n - 3.
     if boundaries and boundaries[0] == 1:
@@ -151,12 +155,6 @@ def _plain(checkpoint: DraftCheckpoint, num_taps: int | None, tap_width: int) ->
         checkpoint, origin, config, keys, boundaries, num_taps, tap_width,
         feeds_normed=False, notes=(),
     )  # fmt: skip
-
-
-def _ids(ids: object, checkpoint: DraftCheckpoint) -> tuple[int, ...]:
-    if not isinstance(ids, list) or not all(type(layer) is int for layer in ids):
-        raise ModelError(f"{checkpoint.folder / 'config.json'}: {_IDS_KEY} must list layer numbers")
-    return tuple(ids)
 
 
 def _layout(
@@ -174,6 +172,12 @@ def _layout(
     folder = checkpoint.folder
     shape = parse(DecoderShape, body_config, folder)
     require_plain(shape, folder)
+    require_none_of(SCALES, body_config, folder)
+    if shape.use_sliding_window or set(shape.layer_types or ()) - {FULL_ATTENTION}:
+        raise UnsupportedModelError(
+            f"{folder}: sliding or other windowed attention is not supported; EAGLE-3 layers here "
+            "see all positions"
+        )
     if keys.norm_before_fc and keys.fc_norm:
         raise ModelError(f"{folder}: norm_before_fc and fc_norm exclude each other")
     if (keys.target_hidden_size or tap_width) != tap_width:
@@ -202,7 +206,7 @@ def _layout(
 
 
 def _has_head_norms(config: Mapping[str, Any], checkpoint: DraftCheckpoint) -> bool:
-    kind = config.get("model_type", "llama")
+    kind = str(config.get("model_type") or "llama")
     if kind not in _BODY_TYPES:
         raise UnsupportedModelError(
             f"{checkpoint.folder}: EAGLE-3 layers of type {kind!r} are not supported; supported "

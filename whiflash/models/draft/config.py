@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -13,6 +13,17 @@ from whiflash.core.wording import explain
 
 Table = TypeVar("Table", bound=BaseModel)
 ACTIVATION = "silu"
+FULL_ATTENTION = "full_attention"
+Size = Annotated[int, Field(gt=0, le=1 << 24)]  # beyond, a config is damaged, not large
+Variants = Mapping[str, tuple[str, object]]
+"""Keys that turn a drafter into another one: what that is, and the value that says nothing."""
+
+SCALES: Variants = {
+    "output_multiplier": ("scaled logits", 1),
+    "final_logit_softcapping": ("soft-capped logits", False),
+    "input_embedding_scale": ("scaled embeddings", 1),
+    "attention_value_scale": ("scaled attention values", 1),
+}
 
 
 class DecoderShape(BaseModel):
@@ -20,17 +31,19 @@ class DecoderShape(BaseModel):
 
     model_config = ConfigDict(extra="ignore", frozen=True, strict=True)
 
-    hidden_size: int = Field(gt=0)
-    intermediate_size: int = Field(gt=0)
-    num_attention_heads: int = Field(gt=0)
-    num_key_value_heads: int | None = Field(default=None, gt=0)
-    num_hidden_layers: int = Field(default=1, gt=0)
-    head_dim: int | None = Field(default=None, gt=0)
+    hidden_size: Size
+    intermediate_size: Size
+    num_attention_heads: Size
+    num_key_value_heads: Size | None = None
+    num_hidden_layers: int = Field(default=1, gt=0, le=1000)
+    head_dim: Size | None = None
     rms_norm_eps: float = Field(default=1e-6, gt=0)
-    vocab_size: int = Field(gt=0)
+    vocab_size: Size
     hidden_act: str = ACTIVATION
     attention_bias: bool = False
     mlp_bias: bool = False
+    layer_types: list[str] | None = None
+    use_sliding_window: bool | None = None
 
     @property
     def num_heads(self) -> int:
@@ -64,3 +77,11 @@ def require_plain(shape: DecoderShape, source: Path) -> None:
         raise ModelError(
             f"{source}: {shape.num_heads} heads do not share {shape.num_kv_heads} key heads"
         )
+
+
+def require_none_of(variants: Variants, table: Mapping[str, Any], source: Path) -> None:
+    """Raises UnsupportedModelError, naming the key, where the table has one of `variants`."""
+    for key, (what, nothing) in variants.items():
+        value = table.get(key)
+        if value is not None and value != nothing:
+            raise UnsupportedModelError(f"{source} has {key}: {what} is not supported")

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+from huggingface_hub.errors import StrictDataclassError
 from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
@@ -50,17 +51,11 @@ def make_rope(
     config: Mapping[str, Any], shape: DecoderShape, dtype: torch.dtype, device: torch.device
 ) -> Rope:
     """Reads rope_theta/rope_scaling or transformers 5's rope_parameters. Raises
-    UnsupportedModelError on kinds whose angles depend on the batch or have several sections."""
-    params = _params(config)
-    kind = params["rope_type"]
-    if kind not in SUPPORTED:
-        raise UnsupportedModelError(
-            f"drafter with rope_type {kind!r}: supported are {', '.join(SUPPORTED)}"
-        )
-    for key in ("mrope_section", "partial_rotary_factor"):
-        if params.get(key, config.get(key)) not in (None, 1, 1.0):
-            raise UnsupportedModelError(f"drafter with {key}: not supported")
+    UnsupportedModelError on kinds whose angles depend on the batch or have several sections, and
+    ModelError on parameters that cannot be used."""
     try:
+        params = _params(config)
+        _require_supported(params, config)
         table = LlamaConfig(
             hidden_size=shape.hidden_size,
             num_attention_heads=shape.num_heads,
@@ -69,8 +64,13 @@ def make_rope(
             rope_parameters=params,
         )
         made = LlamaRotaryEmbedding(table)
-    except (KeyError, TypeError, ValueError) as error:
-        raise ModelError(f"config.json has no usable rope parameters: {error}") from error
+    except (KeyError, TypeError, ValueError, ArithmeticError, StrictDataclassError) as error:
+        told = str(error).split("\n")[0]
+        raise ModelError(f"config.json has no usable rope parameters: {told}") from error
+    if not made.inv_freq.isfinite().all():
+        raise ModelError(
+            "config.json has no usable rope parameters: its frequencies are no numbers"
+        )
     return Rope(made.inv_freq.to(device), float(made.attention_scaling), dtype)
 
 
@@ -81,3 +81,14 @@ def _params(config: Mapping[str, Any]) -> dict[str, Any]:
     theta = params.get("rope_theta", config.get("rope_theta"))
     params["rope_theta"] = DEFAULT_THETA if theta is None else float(theta)
     return params
+
+
+def _require_supported(params: Mapping[str, Any], config: Mapping[str, Any]) -> None:
+    kind = params["rope_type"]
+    if kind not in SUPPORTED:
+        raise UnsupportedModelError(
+            f"drafter with rope_type {kind!r}: supported are {', '.join(SUPPORTED)}"
+        )
+    for key in ("mrope_section", "partial_rotary_factor"):
+        if params.get(key, config.get(key)) not in (None, 1, 1.0):
+            raise UnsupportedModelError(f"drafter with {key}: not supported")

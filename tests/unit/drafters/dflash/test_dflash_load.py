@@ -162,6 +162,7 @@ def test_a_smaller_vocabulary_drafts_the_best_of_its_ids(
 REFUSED = {
     "DFlash2DraftModel": config_edit(architectures=["DFlash2DraftModel"]),
     "DSparkDraftModel": config_edit(architectures=["DSparkDraftModel"]),
+    "DominoDraftModel": config_edit(architectures=["DominoDraftModel"]),
     "Qwen3ForCausalLM": config_edit(architectures=["Qwen3ForCausalLM"]),
     "projector_type 'domino'": config_edit(dflash_config__projector_type="domino"),
     "projector_type 'dspark'": config_edit(dflash_config__projector_type="dspark"),
@@ -196,8 +197,8 @@ REFUSED_SPECULATORS = {
     "speculators_model_type 'dspark'": config_edit(speculators_model_type="dspark"),
     "speculators_model_type 'eagle3'": config_edit(speculators_model_type="eagle3"),
     "sample_from_anchor": config_edit(sample_from_anchor=True),
-    "verifier_accept_k 2": proposal(verifier_accept_k=2),
-    r"accept_tolerance 0\.1": proposal(accept_tolerance=0.1),
+    "verifier_accept_k=2": proposal(verifier_accept_k=2),
+    r"accept_tolerance=0\.1": proposal(accept_tolerance=0.1),
 }
 
 

@@ -173,7 +173,7 @@ DAMAGED: list[tuple[str, str, Edit]] = [
     ("draft", "made for a target of 300 ids", set_key("vocab_size", 300)),
     ("draft", "taps of 96 numbers", set_key("target_hidden_size", 96)),
     ("draft", "hidden_size", set_key("hidden_size", "64")),
-    ("draft", "layer numbers", set_key("eagle_aux_hidden_state_layer_ids", "2,4,5")),
+    ("draft", "must be a list", set_key("eagle_aux_hidden_state_layer_ids", "2,4,5")),
     ("draft", "must ascend", taps(2, 4, 9)),
     ("draft", "must ascend", taps(0, 4, 5)),
     ("draft", "must ascend", taps(4, 4, 5)),
