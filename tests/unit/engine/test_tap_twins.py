@@ -11,7 +11,7 @@ import pytest
 
 from whiflash.core.draft import DraftTree
 from whiflash.core.params import GenerationRequest, SamplingParams
-from whiflash.core.rows import NONE, DraftRow, Outcome, Prediction, RouteRow
+from whiflash.core.rows import DraftRow
 from whiflash.drafters.neural import NeuralDrafter
 from whiflash.engine.core import EngineCore
 from whiflash.target.load import LoadedTarget
@@ -19,7 +19,7 @@ from whiflash.testing.conversations import Conversation, Ids, converse
 from whiflash.testing.engines import run
 from whiflash.testing.fragile import make_fragile
 from whiflash.testing.plain import plain_answer
-from whiflash.testing.policies import RandomPolicy
+from whiflash.testing.policies import RandomPolicy, Rhythm
 from whiflash.testing.toy import SYMBOLS
 from whiflash.testing.toy_drafters import NEURAL, ToyDrafters
 from whiflash.testing.twins import Twin, has_same_nodes
@@ -153,25 +153,8 @@ def watch(drafter: NeuralDrafter[Any]) -> dict[int, DraftTree]:
     return seen
 
 
-class Rhythm:
-    """The arm at every n-th round from one round on, no draft otherwise."""
-
-    name = "rhythm"
-
-    def __init__(self, arm: str, period: int = 1, first: int = 0) -> None:
-        self._arm, self._period, self._first, self._round = arm, period, first, 0
-
-    def predict(self, rows: Sequence[RouteRow]) -> list[Prediction]:
-        self._round += 1
-        is_on = self._round >= self._first and self._round % self._period == 0
-        return [Prediction(fixed=(self._arm if is_on else NONE, row.max_nodes)) for row in rows]
-
-    def observe(self, outcomes: Sequence[Outcome]) -> None:
-        """Learns nothing."""
-
-
 @pytest.mark.parametrize(
-    ("name", "temperature"), zip(NEURAL, (0.0, 0.8, 0.8, 0.8, 0.0), strict=True)
+    ("name", "temperature"), tuple(zip(NEURAL, (0.0, 0.8, 0.8, 0.8, 0.0), strict=True))
 )
 def test_taps_of_several_rounds_at_once_equal_round_by_round(
     toy: LoadedTarget, toys: ToyDrafters, make_core: MakeCore, name: str, temperature: float
