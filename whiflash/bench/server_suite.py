@@ -22,6 +22,7 @@ COLUMNS: Final = (
     Column("concurrency", "at once"),
     Column("tokens", "tokens"),
     Column("accepted_length", "AL", ".2f"),
+    Column("verified", "verified a token", ".2f"),
     Column("routed", "routed, tokens/s", ".1f"),
     Column("none", "none, tokens/s", ".1f"),
     Column("ratio", "routed : none", ".2f"),
@@ -50,7 +51,7 @@ class Effort:
     loop_pairs: int
 
 
-FULL: Final = Effort(((1, 2, 9), (4, 4, 12), (16, 16, 11), (32, 32, 8)), 64, 5)
+FULL: Final = Effort(((1, 2, 9), (4, 4, 12), (16, 16, 11), (32, 32, 12)), 64, 5)
 QUICK: Final = Effort(((1, 1, 1), (4, 4, 1)), 8, 1)
 
 
@@ -118,6 +119,7 @@ def _row(
         "concurrency": concurrency,
         "tokens": routed[0].result.num_tokens,
         "accepted_length": emitted / rounds if rounds else 0.0,
+        "verified": _verified(answers),
         "routed": 1 / statistics.median(_seconds_per_token(routed)),
         "none": 1 / statistics.median(_seconds_per_token(none)),
         "ratio": ratio.median,
@@ -132,6 +134,14 @@ def _row(
     }
 
 
+def _verified(answers: Sequence[Answer]) -> float:
+    """Positions that the target computed after prefill, roots and drafts, over the tokens that
+    they gave (a prefill gives the first)."""
+    drafted = sum(arm.drafted for answer in answers for arm in answer.usage.arms.values())
+    rounds = sum(answer.usage.rounds for answer in answers)
+    return (rounds + drafted) / max(sum(len(a.token_ids) - 1 for a in answers), 1)
+
+
 def _answers(samples: Sequence[Sample[LoadRun]]) -> list[Answer]:
     return [answer for sample in samples for answer in sample.result.answers]
 
@@ -140,7 +150,8 @@ _NOTE: Final = (
     "A closed loop: so many calls are open until all are answered. Cold: every call has a scope of "
     "its own and stores nothing. `edge`: what of a plain call was neither queue, prefill nor "
     "decoding, per token (connection, template, parsing, two event loops). AL counts plain rounds "
-    "too."
+    "too. `verified a token`: positions that the target computed after prefill, drafts included, "
+    "over the tokens that they gave; 1.00 without drafting."
 )
 
 
